@@ -1,0 +1,154 @@
+//! What an append costs with few and with many mailboxes, with few and with many messages stored.
+
+use std::collections::HashMap;
+
+use mq9_benches::{Result, append, clock, create, mix, open, payload, scratch};
+use mq9_core::store::{Send, Store};
+use tempfile::TempDir;
+
+use crate::Scale;
+use crate::table::{Table, median};
+
+const ROUND: usize = 100_000;
+/// More than this much of the smallest counts as growth.
+const SLACK: f64 = 1.25;
+
+/// A store under test, its mailboxes, and what its rounds took.
+struct Subject {
+    what: String,
+    store: Store,
+    addresses: Vec<String>,
+    /// How many of them get messages.
+    used: usize,
+    rounds: Vec<f64>,
+    _dir: TempDir,
+}
+
+impl Subject {
+    fn new(what: String, mailboxes: usize, used: usize, messages: usize) -> Result<Subject> {
+        let dir = scratch();
+        let mut store = open(dir.path())?;
+        let addresses: Vec<String> =
+            (0..mailboxes).map(|n| format!("tenant.agent.{n:08}")).collect();
+        let payload = payload(100);
+        for address in &addresses {
+            create(&mut store, address, clock())?;
+        }
+        // The first messages of a mailbox also pay for its lane: not to be measured.
+        for batch in [&addresses, &addresses].into_iter().flat_map(|all| all.chunks(100)) {
+            let now = clock();
+            for address in batch {
+                store.send(address, &Send::new(&payload), now)?;
+            }
+            store.flush()?;
+        }
+        append(&mut store, &addresses[0], &payload, messages, 100)?;
+        Ok(Subject { what, store, addresses, used, rounds: Vec::new(), _dir: dir })
+    }
+
+    /// A round of appends, each to a mailbox picked by chance.
+    fn round(&mut self, number: usize) -> Result<()> {
+        let payload = payload(100);
+        let picked = |n: usize| mix((number * ROUND + n) as u64) as usize % self.used;
+        // Copies, as requests come: reading the addresses must not miss the cache.
+        let picks: Vec<String> = (0..ROUND).map(|n| self.addresses[picked(n)].clone()).collect();
+        let begin = processor_ns();
+        for batch in picks.chunks(100) {
+            let now = clock();
+            for address in batch {
+                self.store.send(address, &Send::new(&payload), now)?;
+            }
+            self.store.flush()?;
+        }
+        self.rounds.push((processor_ns() - begin) / ROUND as f64);
+        Ok(())
+    }
+}
+
+/// Time this thread has had on a processor: what others and the disk do does not count.
+fn processor_ns() -> f64 {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    spent.tv_sec as f64 * 1e9 + spent.tv_nsec as f64
+}
+
+/// Appends to a thousand, a hundred thousand and a million mailboxes.
+pub fn by_mailboxes(scale: Scale, table: &mut Table) -> Result<()> {
+    let all = scale.mailboxes;
+    let what_alone = "append to one of 1000 busy mailboxes, no others".to_owned();
+    let mut subjects = vec![Subject::new(what_alone, 1_000, 1_000, 0)?];
+    subjects.push(Subject::new(
+        format!("append to one of 1000 busy ones of {all}"),
+        all,
+        1_000,
+        0,
+    )?);
+    compare(scale, subjects, table)?;
+    let mut subjects = Vec::new();
+    for count in [1_000, all / 10, all] {
+        subjects.push(Subject::new(what(count), count, count, 0)?);
+    }
+    for (what, ratio, ns) in measure(scale, subjects)? {
+        table.note(&what, format!("{ratio:.2} ({ns:.0} ns)"));
+    }
+    let mut first = None;
+    for count in [1_000, all / 10, all] {
+        let ns = median((0..scale.rounds).map(|_| control(count)).collect());
+        let ratio = ns / *first.get_or_insert(ns);
+        let what = format!("for comparison, a bare map of {count} boxes: find and change one");
+        table.note(&what, format!("{ratio:.2} ({ns:.0} ns)"));
+    }
+    Ok(())
+}
+
+fn what(mailboxes: usize) -> String {
+    format!("append to one of {mailboxes} mailboxes, at random")
+}
+
+/// What it costs to find a box by its address and to change it, in the simplest index there is.
+fn control(count: usize) -> f64 {
+    let address = |n: usize| format!("tenant.agent.{n:08}");
+    let mut map: HashMap<String, Box<[u64; 16]>> =
+        (0..count).map(|n| (address(n), Box::default())).collect();
+    let picks: Vec<String> = (0..ROUND).map(|n| address(mix(n as u64) as usize % count)).collect();
+    let begin = processor_ns();
+    for address in &picks {
+        if let Some(found) = map.get_mut(address) {
+            found[0] += 1;
+        }
+    }
+    (processor_ns() - begin) / ROUND as f64
+}
+
+/// Appends to a mailbox that holds a thousand to ten million messages.
+pub fn by_messages(scale: Scale, table: &mut Table) -> Result<()> {
+    let all = scale.messages;
+    let mut subjects = Vec::new();
+    for count in [1_000, all / 100, all / 10, all] {
+        subjects.push(Subject::new(format!("append after {count} messages"), 1, 1, count)?);
+    }
+    compare(scale, subjects, table)
+}
+
+/// Each subject's cost, as part of the first one's and in nanoseconds.
+fn measure(scale: Scale, mut subjects: Vec<Subject>) -> Result<Vec<(String, f64, f64)>> {
+    for number in 0..scale.rounds {
+        for subject in &mut subjects {
+            subject.round(number)?;
+        }
+    }
+    let mut first = None;
+    let rows = subjects.into_iter().map(|subject| {
+        let ns = median(subject.rounds);
+        (subject.what, ns / *first.get_or_insert(ns), ns)
+    });
+    Ok(rows.collect())
+}
+
+/// The cost must not grow from the first subject to the last.
+fn compare(scale: Scale, subjects: Vec<Subject>, table: &mut Table) -> Result<()> {
+    for (what, ratio, ns) in measure(scale, subjects)? {
+        let limit = format!("<= {SLACK}");
+        table.check(&what, format!("{ratio:.2} ({ns:.0} ns)"), &limit, ratio <= SLACK);
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! The clocks of the machine: the ones that Python's `time.time` and `time.monotonic` read, so that
+//! instants from either side can be compared.
+
+use mq9_core::time::Now;
+use rustix::time::{ClockId, clock_gettime};
+
+/// The present.
+pub fn now() -> Now {
+    Now { wall_ms: read_ms(ClockId::Realtime), mono_ms: read_ms(ClockId::Monotonic) }
+}
+
+/// The instant a caller gave as `(wall_ms, mono_ms)`, or the present.
+pub fn given(now_ms: Option<(u64, u64)>) -> Now {
+    now_ms.map_or_else(now, |(wall_ms, mono_ms)| Now { wall_ms, mono_ms })
+}
+
+fn read_ms(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let ms = time.tv_sec.saturating_mul(1000).saturating_add(time.tv_nsec / 1_000_000);
+    u64::try_from(ms).unwrap_or(0)
+}

@@ -1,0 +1,35 @@
+//! The Python module `mq9._core`.
+//!
+//! Converts arguments, calls `mq9-core`, converts the results back. Decisions about the product
+//! belong in the core, everything per connection in Python.
+
+mod clock;
+mod durability;
+mod errors;
+mod messages;
+mod running;
+mod store;
+mod types;
+mod upkeep;
+mod words;
+
+use pyo3::prelude::*;
+
+/// The store of mq9, in Rust.
+#[pymodule]
+mod _core {
+    use super::*;
+
+    #[pymodule_export]
+    use super::messages::{Completion, Message, NewMessage, Waiting};
+    #[pymodule_export]
+    use super::store::Store;
+    #[pymodule_export]
+    use super::types::{Damage, GroupInfo, MailboxInfo, Policy, StoreInfo};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        errors::register(module)?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,158 @@
+//! An open store with its threads. Knows nothing of Python.
+//!
+//! Lock order: upkeep's turn, then the store. Neither is ever held while waiting for the
+//! interpreter.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mq9_core::disk::OsDisk;
+use mq9_core::error::{Error, Result as CoreResult};
+use mq9_core::log::{Lsn, SyncMode, SyncThread};
+use mq9_core::store::{Options, Store};
+use mq9_core::time::Now;
+
+use crate::durability::Durability;
+use crate::errors::{Failure, Result};
+use crate::upkeep::{Upkeep, UpkeepThread, lock};
+
+/// An open store with its threads.
+pub struct Running {
+    // Fields are dropped in this order: the threads go before what they use.
+    upkeep_thread: Option<UpkeepThread>,
+    sync_thread: Option<SyncThread>,
+    upkeep: Arc<Upkeep>,
+    durability: Arc<Durability>,
+    store: Arc<Mutex<Store>>,
+    sync: SyncMode,
+}
+
+impl Running {
+    /// Opens the store in the directory `path`; `maintain_every` zero leaves upkeep to the caller.
+    pub fn open(
+        path: &Path,
+        options: Options,
+        maintain_every: Duration,
+        now: Now,
+    ) -> Result<Running> {
+        let failed = |action, source| Failure::io(action, path.display().to_string(), source);
+        let disk = OsDisk::new(path).map_err(|e| failed("open", e))?;
+        let entropy = getrandom::u64().map_err(|e| failed("get randomness for", e.into()))?;
+        let store = Store::open(Arc::new(disk), options, entropy, now)?;
+        let syncer = store.syncer();
+        let durability = Arc::new(Durability::new(Arc::clone(&syncer)));
+        let store = Arc::new(Mutex::new(store));
+        let upkeep = Arc::new(Upkeep::new(Arc::clone(&store)));
+        let sync_thread = match options.sync {
+            SyncMode::None => None,
+            SyncMode::Always | SyncMode::Interval { .. } => {
+                let advanced = Arc::clone(&durability);
+                let thread = SyncThread::start(syncer, move || advanced.advanced());
+                Some(thread.map_err(|e| failed("start the sync thread of", e))?)
+            }
+        };
+        let upkeep_thread = if maintain_every.is_zero() {
+            None
+        } else {
+            let thread = UpkeepThread::start(Arc::clone(&upkeep), maintain_every);
+            Some(thread.map_err(|e| failed("start the upkeep thread of", e))?)
+        };
+        let sync = options.sync;
+        Ok(Running { upkeep_thread, sync_thread, upkeep, durability, store, sync })
+    }
+
+    /// Writes a checkpoint and closes the store.
+    pub fn close(self) -> Result<()> {
+        let Running { upkeep_thread, sync_thread, upkeep, durability, store, .. } = self;
+        drop(upkeep_thread);
+        drop(sync_thread);
+        drop(upkeep);
+        let closed = match Arc::into_inner(store) {
+            Some(store) => store.into_inner().unwrap_or_else(PoisonError::into_inner).close(),
+            None => Ok(()),
+        };
+        durability.close();
+        Ok(closed?)
+    }
+
+    /// Runs a command that writes, and hands what it logged to the operating system.
+    pub fn write<T>(&self, command: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
+        let (done, flushed) = self.run(command);
+        // Of two failures the command's own says more.
+        let done = done?;
+        flushed?;
+        Ok(done)
+    }
+
+    /// Runs a command that only reads. What time has brought about on the way is written too, but a
+    /// disk that takes no more does not keep anyone from reading.
+    pub fn read<T>(&self, command: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
+        self.run(command).0
+    }
+
+    fn run<T>(&self, command: impl FnOnce(&mut Store) -> Result<T>) -> (Result<T>, CoreResult<()>) {
+        let mut store = lock(&self.store);
+        let done = command(&mut store);
+        let flushed = store.flush();
+        drop(store);
+        if self.sync != SyncMode::Always {
+            // Here what is written is acknowledged.
+            self.durability.advanced();
+        }
+        (done, flushed)
+    }
+
+    /// The ticket given, or else the end of the log. Unless it is acknowledged, everything is
+    /// written, so that it can be.
+    pub fn ticket(&self, ticket: Option<u64>) -> Result<Lsn> {
+        let end = lock(&self.store).end();
+        let ticket = ticket.map_or(end, Lsn::from_number);
+        if self.durability.acknowledged() < ticket {
+            self.write(|_| Ok(()))?;
+        }
+        Ok(ticket)
+    }
+
+    /// Who waits for acknowledgements.
+    pub fn durability(&self) -> &Arc<Durability> {
+        &self.durability
+    }
+
+    /// Checkpoints, compaction, removal of dead segments.
+    pub fn upkeep(&self) -> &Upkeep {
+        &self.upkeep
+    }
+}
+
+/// Stores messages in order. If one is refused, those before it stay and those after it are not
+/// tried.
+pub fn append_many(
+    store: &mut Store,
+    address: &str,
+    messages: &[mq9_core::store::Send<'_>],
+    now: Now,
+) -> Result<Vec<i64>> {
+    let refused = |index, stored, cause| match cause {
+        // Not the fault of one message.
+        Error::MailboxNotFound(_) if index == 0 => Failure::Refused(cause),
+        _ => Failure::InBatch { index, stored, cause },
+    };
+    for (index, message) in messages.iter().enumerate() {
+        let checked = store.check_send(address, message, now);
+        checked.map_err(|cause| refused(index, Vec::new(), cause))?;
+    }
+    let mut stored = Vec::with_capacity(messages.len());
+    for (index, message) in messages.iter().enumerate() {
+        match store.send(address, message, now) {
+            Ok(msg_id) => stored.push(number_of(msg_id)),
+            Err(cause) => return Err(refused(index, stored, cause)),
+        }
+    }
+    Ok(stored)
+}
+
+/// A `msg_id` as Python sees it: -1 for a message that has none yet, because it is delayed.
+pub fn number_of(msg_id: Option<u64>) -> i64 {
+    msg_id.map_or(-1, |id| i64::try_from(id).unwrap_or(i64::MAX))
+}

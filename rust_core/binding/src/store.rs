@@ -1,0 +1,482 @@
+//! The class `Store`: one method for each command of the core.
+
+use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use mq9_core::mailbox::Policy;
+use mq9_core::store::{Ack, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Options, Query};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyTuple;
+
+use crate::clock;
+use crate::errors::{Failure, Result};
+use crate::messages::{Completion, Message, Sent, Waiting, to_python};
+use crate::running::{Running, append_many, number_of};
+use crate::types::{Damage, MailboxInfo, StoreInfo};
+use crate::words;
+
+/// Longest time without a look at signals, so that Ctrl-C ends a wait.
+const SIGNALS: Duration = Duration::from_millis(100);
+
+/// An instant given by the caller: wall and monotonic milliseconds.
+type Given = Option<(u64, u64)>;
+
+/// A store of mailboxes in a directory.
+#[pyclass(frozen, module = "mq9._core")]
+pub struct Store {
+    path: PathBuf,
+    running: RwLock<Option<Running>>,
+}
+
+impl Store {
+    /// The door: everything that may block, on a lock or on the disk, goes through here and leaves
+    /// the interpreter to others meanwhile. Nothing inside may wait for the interpreter.
+    fn enter<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Running) -> Result<T> + Send,
+    ) -> Result<T> {
+        py.detach(|| {
+            let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
+            call(running.as_ref().ok_or(Failure::Closed)?)
+        })
+    }
+}
+
+#[pymethods]
+impl Store {
+    #[new]
+    #[pyo3(signature = (
+        path, *, sync="always", sync_interval_ms=100, segment_bytes=67_108_864,
+        allocate_bytes=4_194_304, checkpoint_bytes=268_435_456, ack_wait_ms=30_000,
+        max_groups=1024, maintain_every_ms=1000, now=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        sync: &str,
+        sync_interval_ms: u64,
+        segment_bytes: u32,
+        allocate_bytes: u32,
+        checkpoint_bytes: u64,
+        ack_wait_ms: u64,
+        max_groups: usize,
+        maintain_every_ms: u64,
+        now: Given,
+    ) -> Result<Store> {
+        let sync = words::sync_mode(sync, sync_interval_ms)?;
+        let options = Options {
+            segment_bytes,
+            allocate_bytes,
+            sync,
+            ack_wait_ms,
+            max_groups,
+            checkpoint_bytes,
+        };
+        let every = Duration::from_millis(maintain_every_ms);
+        let running = py.detach(|| Running::open(&path, options, every, clock::given(now)))?;
+        Ok(Store { path, running: RwLock::new(Some(running)) })
+    }
+
+    /// The directory.
+    #[getter]
+    fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    /// True once the store is closed.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.running.read().unwrap_or_else(PoisonError::into_inner).is_none())
+    }
+
+    /// Writes a checkpoint and closes the store; closing it again does nothing.
+    fn close(&self, py: Python<'_>) -> Result<()> {
+        py.detach(|| {
+            let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
+            running.take().map_or(Ok(()), Running::close)
+        })
+    }
+
+    fn __enter__(slf: Py<Store>) -> Py<Store> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exc))]
+    fn __exit__(&self, py: Python<'_>, _exc: &Bound<'_, PyTuple>) -> Result<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = if self.closed(py) { "closed" } else { "open" };
+        format!("<Store {:?}, {state}>", self.path)
+    }
+
+    /// Creates a mailbox.
+    #[pyo3(signature = (
+        address, *, ttl_ms=0, desc="", latest=false, work_queue=false, public=false,
+        tier="durable", discard="old", max_msgs=0, max_bytes=0, max_msg_size=0, max_age_ms=0,
+        ack_wait_ms=0, max_deliver=0, max_ack_pending=0, dead_letter=None, now=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn create_mailbox(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        ttl_ms: u64,
+        desc: &str,
+        latest: bool,
+        work_queue: bool,
+        public: bool,
+        tier: &str,
+        discard: &str,
+        max_msgs: u64,
+        max_bytes: u64,
+        max_msg_size: u64,
+        max_age_ms: u64,
+        ack_wait_ms: u64,
+        max_deliver: u32,
+        max_ack_pending: u32,
+        dead_letter: Option<&str>,
+        now: Given,
+    ) -> Result<()> {
+        let policy = Policy {
+            latest,
+            work_queue,
+            public,
+            tier: words::tier(tier)?,
+            discard: words::discard(discard)?,
+            max_msgs,
+            max_bytes,
+            max_msg_size,
+            max_age_ms,
+            ack_wait_ms,
+            max_deliver,
+            max_ack_pending,
+            dead_letter: dead_letter.map(Box::from),
+        };
+        let new = NewMailbox { address, ttl_ms, desc, policy };
+        self.enter(py, |running| {
+            running.write(|store| Ok(store.create_mailbox(&new, clock::given(now))?))
+        })
+    }
+
+    /// Removes a mailbox with everything in it.
+    #[pyo3(signature = (address, *, now=None))]
+    fn remove_mailbox(&self, py: Python<'_>, address: &str, now: Given) -> Result<()> {
+        self.enter(py, |running| {
+            running.write(|store| Ok(store.remove_mailbox(address, clock::given(now))?))
+        })
+    }
+
+    /// Stores messages in order and returns their ids, -1 for those that are delayed.
+    #[pyo3(signature = (address, messages, *, now=None))]
+    fn append_many(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        messages: &Bound<'_, PyAny>,
+        now: Given,
+    ) -> Result<Vec<i64>> {
+        let sent = Sent::collect(messages)?;
+        let sent = &sent;
+        self.enter(py, |running| {
+            let list: Vec<_> = sent.iter().map(Sent::borrow).collect();
+            running.write(|store| append_many(store, address, &list, clock::given(now)))
+        })
+    }
+
+    /// Stores a message and returns its id, or -1 if it is delayed.
+    #[pyo3(signature = (
+        address, payload, *, level=5, key="", tags="", headers=None, delay_ms=0, ttl_ms=0,
+        now=None
+    ))]
+    #[pyo3(text_signature = "($self, address, payload, *, level=5, key='', tags='', headers=b'', \
+                          delay_ms=0, ttl_ms=0, now=None)")]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn send(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        payload: PyBackedBytes,
+        level: u8,
+        key: &str,
+        tags: &str,
+        headers: Option<PyBackedBytes>,
+        delay_ms: u64,
+        ttl_ms: u64,
+        now: Given,
+    ) -> Result<i64> {
+        let level = words::level("level", level)?;
+        let (payload, headers) = (&*payload, headers.as_deref().unwrap_or_default());
+        let send = mq9_core::store::Send { level, key, tags, headers, payload, delay_ms, ttl_ms };
+        self.enter(py, |running| {
+            running.write(|store| Ok(number_of(store.send(address, &send, clock::given(now))?)))
+        })
+    }
+
+    /// Fetches messages, or waits for some if there are none and `wait_ms` is given.
+    #[pyo3(signature = (
+        address, *, group=None, member=None, conn=0, deliver="latest", from_time_ms=None,
+        from_id=None, force=false, max_msgs=100, max_bytes=1_048_576, max_level=10, ack_wait_ms=0,
+        wait_ms=0, now=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        address: &str,
+        group: Option<&str>,
+        member: Option<&str>,
+        conn: u64,
+        deliver: &str,
+        from_time_ms: Option<u64>,
+        from_id: Option<u64>,
+        force: bool,
+        max_msgs: usize,
+        max_bytes: u64,
+        max_level: u8,
+        ack_wait_ms: u64,
+        wait_ms: u64,
+        now: Given,
+    ) -> Result<Bound<'py, PyAny>> {
+        let start = words::start(deliver, from_time_ms, from_id)?;
+        let max_level = words::level("max_level", max_level)?;
+        if group.is_none() && (member.is_some() || force) {
+            let field = if force { "force" } else { "member" };
+            return Err(Failure::invalid(field, "it needs a group"));
+        }
+        let member = member.map_or(MemberId::Conn, |name| MemberId::Named(name.to_owned()));
+        let group = group.map(|name| GroupFetch { name: name.to_owned(), member, force });
+        let keeps_position = group.is_some();
+        let request = Fetch {
+            address: address.to_owned(),
+            group,
+            start,
+            max_msgs,
+            max_bytes,
+            max_level,
+            ack_wait_ms,
+            wait_ms,
+            conn,
+        };
+        let outcome = self.enter(py, |running| {
+            let fetch =
+                |store: &mut mq9_core::store::Store| Ok(store.fetch(request, clock::given(now))?);
+            if keeps_position { running.write(fetch) } else { running.read(fetch) }
+        })?;
+        Ok(match outcome {
+            FetchOutcome::Messages(batch) => to_python(py, &batch)?.into_pyobject(py)?,
+            FetchOutcome::Waiting(waiter) => Bound::new(py, Waiting { waiter })?.into_any(),
+        })
+    }
+
+    /// Takes the answers of fetches whose wait is over.
+    #[pyo3(signature = (*, now=None))]
+    fn completions(&self, py: Python<'_>, now: Given) -> Result<Vec<Completion>> {
+        let done = self.enter(py, |running| {
+            running.read(|store| {
+                let now = clock::given(now);
+                store.tick(now);
+                Ok(store.completions(now))
+            })
+        })?;
+        let completions = done.into_iter().map(|completion| Completion::new(py, completion));
+        Ok(completions.collect::<PyResult<_>>()?)
+    }
+
+    /// Gives up a wait; true if it was waiting.
+    fn cancel_wait(&self, py: Python<'_>, waiter: u64) -> Result<bool> {
+        self.enter(py, |running| running.read(|store| Ok(store.cancel_wait(waiter))))
+    }
+
+    /// Ends the waits of a connection that has closed and returns what it held to its groups.
+    #[pyo3(signature = (conn, *, now=None))]
+    fn disconnect(&self, py: Python<'_>, conn: u64, now: Given) -> Result<()> {
+        self.enter(py, |running| {
+            running.read(|store| {
+                store.disconnect(conn, clock::given(now));
+                Ok(())
+            })
+        })
+    }
+
+    /// Acknowledges, returns, extends or gives up deliveries.
+    #[pyo3(signature = (
+        address, group, msg_ids, *, kind="ack", only=false, delay_ms=0, now=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn ack(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        group: &str,
+        msg_ids: Vec<u64>,
+        kind: &str,
+        only: bool,
+        delay_ms: u64,
+        now: Given,
+    ) -> Result<()> {
+        let kind = words::ack_kind(kind, only, delay_ms)?;
+        let ack = Ack { address, group, msg_ids: &msg_ids, kind };
+        self.enter(py, |running| running.write(|store| Ok(store.ack(&ack, clock::given(now))?)))
+    }
+
+    /// Finds messages in `msg_id` order, without moving anything.
+    #[pyo3(signature = (
+        address, *, key=None, tags=Vec::new(), since_ms=0, after_id=None, limit=100,
+        max_bytes=1_048_576, newest=false, now=None
+    ))]
+    #[pyo3(text_signature = "($self, address, *, key=None, tags=(), since_ms=0, after_id=None, \
+                          limit=100, max_bytes=1048576, newest=False, now=None)")]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn query(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        key: Option<&str>,
+        tags: Vec<String>,
+        since_ms: u64,
+        after_id: Option<u64>,
+        limit: usize,
+        max_bytes: u64,
+        newest: bool,
+        now: Given,
+    ) -> Result<Vec<Py<Message>>> {
+        let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
+        let query = Query { key, tags: &tags, since_ms, after_id, limit, max_bytes, newest };
+        let batch = self.enter(py, |running| {
+            running.read(|store| Ok(store.query(address, &query, clock::given(now))?))
+        })?;
+        Ok(to_python(py, &batch)?)
+    }
+
+    /// Deletes a message.
+    #[pyo3(signature = (address, msg_id, *, now=None))]
+    fn delete(&self, py: Python<'_>, address: &str, msg_id: u64, now: Given) -> Result<()> {
+        self.enter(py, |running| {
+            running.write(|store| Ok(store.delete(address, msg_id, clock::given(now))?))
+        })
+    }
+
+    /// What is known of a mailbox.
+    #[pyo3(signature = (address, *, now=None))]
+    fn mailbox(&self, py: Python<'_>, address: &str, now: Given) -> Result<MailboxInfo> {
+        let info = self.enter(py, |running| {
+            running.read(|store| Ok(store.mailbox(address, clock::given(now))?))
+        })?;
+        Ok(MailboxInfo::new(py, info)?)
+    }
+
+    /// Up to `limit` mailboxes from slot `start` on, and the slot to go on with, if any.
+    #[pyo3(signature = (start=0, limit=1000, *, now=None))]
+    fn mailboxes(
+        &self,
+        py: Python<'_>,
+        start: u32,
+        limit: usize,
+        now: Given,
+    ) -> Result<(Vec<MailboxInfo>, Option<u32>)> {
+        let (list, next) = self.enter(py, |running| {
+            running.read(|store| {
+                store.tick(clock::given(now));
+                Ok(store.mailboxes(start, limit))
+            })
+        })?;
+        let list = list.into_iter().map(|info| MailboxInfo::new(py, info));
+        Ok((list.collect::<PyResult<_>>()?, next))
+    }
+
+    /// What is known of the store.
+    fn info(&self, py: Python<'_>) -> Result<StoreInfo> {
+        self.enter(py, |running| {
+            let (info, waiting) = running.read(|store| Ok((store.info(), store.waiting())))?;
+            let stopped = running.durability().stopped();
+            Ok(StoreInfo::new(info, waiting, stopped, running.upkeep().failure()))
+        })
+    }
+
+    /// What was found damaged since the store was opened, opening included.
+    fn damage(&self, py: Python<'_>) -> Result<Vec<Damage>> {
+        self.enter(py, |running| {
+            running.read(|store| Ok(store.damage().iter().map(Damage::new).collect()))
+        })
+    }
+
+    /// Does what is due by the clock; true if more is due already.
+    #[pyo3(signature = (*, now=None))]
+    fn tick(&self, py: Python<'_>, now: Given) -> Result<bool> {
+        self.enter(py, |running| running.read(|store| Ok(store.tick(clock::given(now)))))
+    }
+
+    /// Milliseconds until something is due by the clock, or None.
+    #[pyo3(signature = (*, now=None))]
+    fn sleep_ms(&self, py: Python<'_>, now: Given) -> Result<Option<u64>> {
+        self.enter(py, |running| running.read(|store| Ok(store.sleep_ms(clock::given(now)))))
+    }
+
+    /// Writes a checkpoint, so that the next open is quick.
+    fn checkpoint(&self, py: Python<'_>) -> Result<()> {
+        self.enter(py, |running| Ok(running.upkeep().checkpoint()?))
+    }
+
+    /// Does the upkeep that is due; true if something was done.
+    fn maintain(&self, py: Python<'_>) -> Result<bool> {
+        self.enter(py, |running| Ok(running.upkeep().round()?))
+    }
+
+    /// The end of the log: what was done so far is promised once acknowledged this far.
+    fn end(&self, py: Python<'_>) -> Result<u64> {
+        self.enter(py, |running| running.read(|store| Ok(store.end().number())))
+    }
+
+    /// How far the log is acknowledged.
+    fn acknowledged(&self, py: Python<'_>) -> Result<u64> {
+        self.enter(py, |running| Ok(running.durability().acknowledged().number()))
+    }
+
+    /// Blocks until the log is acknowledged up to `ticket`, or up to its end.
+    #[pyo3(signature = (ticket=None, *, timeout_ms=None))]
+    fn wait_durable(
+        &self,
+        py: Python<'_>,
+        ticket: Option<u64>,
+        timeout_ms: Option<u64>,
+    ) -> Result<()> {
+        let until = timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
+        let (durability, ticket) = self.enter(py, |running| {
+            let ticket = running.ticket(ticket)?;
+            Ok((running.durability().clone(), ticket))
+        })?;
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let patience = left.map_or(SIGNALS, |left| left.min(SIGNALS));
+            if py.detach(|| durability.wait(ticket, patience))? {
+                return Ok(());
+            }
+            py.check_signals()?;
+            if left.is_some_and(|left| left <= patience) {
+                return Err(Failure::TimedOut);
+            }
+        }
+    }
+
+    /// A descriptor that becomes readable when more has been acknowledged or writes have stopped.
+    fn fileno(&self, py: Python<'_>) -> Result<i32> {
+        self.enter(py, |running| {
+            let descriptor = running.durability().descriptor();
+            descriptor.map_err(|e| Failure::io("make", "a descriptor", e))
+        })
+    }
+
+    /// Resets the descriptor of `fileno` and returns how far the log is acknowledged.
+    fn read_acknowledged(&self, py: Python<'_>) -> Result<u64> {
+        self.enter(py, |running| {
+            running.durability().reset();
+            Ok(running.durability().acknowledged().number())
+        })
+    }
+}

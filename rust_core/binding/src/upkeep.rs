@@ -1,0 +1,95 @@
+//! The thread that keeps the store in shape: checkpoints, compaction, removal of dead segments.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mq9_core::error::Result;
+use mq9_core::store::{Store, maintain};
+
+use crate::clock;
+
+/// Upkeep of one store, shared by its thread and by callers who want it done at once.
+pub struct Upkeep {
+    store: Arc<Mutex<Store>>,
+    /// Two rounds at once would write two checkpoints of one state.
+    turn: Mutex<()>,
+    failure: Mutex<Option<String>>,
+    stop: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Upkeep {
+    pub fn new(store: Arc<Mutex<Store>>) -> Upkeep {
+        Upkeep {
+            store,
+            turn: Mutex::new(()),
+            failure: Mutex::new(None),
+            stop: Mutex::new(false),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// Does what is due; true if something was done.
+    pub fn round(&self) -> Result<bool> {
+        let _turn = lock(&self.turn);
+        let done = maintain(&*self.store, clock::now);
+        *lock(&self.failure) = done.as_ref().err().map(ToString::to_string);
+        done
+    }
+
+    /// Writes a checkpoint, due or not.
+    pub fn checkpoint(&self) -> Result<()> {
+        let _turn = lock(&self.turn);
+        lock(&self.store).checkpoint()
+    }
+
+    /// What the last round failed with, if it did.
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+
+    /// Waits for the next round; false when asked to stop.
+    fn wait(&self, every: Duration) -> bool {
+        let stop = lock(&self.stop);
+        let waited = self.wake.wait_timeout_while(stop, every, |stop| !*stop);
+        !*waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// The thread, which stops when dropped.
+pub struct UpkeepThread {
+    upkeep: Arc<Upkeep>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl UpkeepThread {
+    pub fn start(upkeep: Arc<Upkeep>, every: Duration) -> std::io::Result<UpkeepThread> {
+        let shared = Arc::clone(&upkeep);
+        let thread =
+            std::thread::Builder::new().name("mq9-upkeep".to_owned()).spawn(move || {
+                let mut pause = every;
+                while shared.wait(pause) {
+                    // A failure is remembered; the next round tries again.
+                    let busy = shared.round().unwrap_or(false);
+                    pause = if busy { Duration::ZERO } else { every };
+                }
+            })?;
+        Ok(UpkeepThread { upkeep, thread: Some(thread) })
+    }
+}
+
+impl Drop for UpkeepThread {
+    fn drop(&mut self) {
+        *lock(&self.upkeep.stop) = true;
+        self.upkeep.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A panic in another thread leaves the store as usable as a crash would: nothing is half applied.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

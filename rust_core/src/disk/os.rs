@@ -1,0 +1,157 @@
+//! The real disk: a directory of the operating system.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Disk, DiskFile};
+
+const LOCK: &str = "LOCK";
+
+/// A data directory of the operating system.
+#[derive(Debug)]
+pub struct OsDisk {
+    root: PathBuf,
+}
+
+impl OsDisk {
+    /// Uses `root`, creating it and its parents if they are missing.
+    pub fn new(root: impl AsRef<Path>) -> io::Result<OsDisk> {
+        let root = root.as_ref().to_path_buf();
+        if !root.is_dir() {
+            std::fs::create_dir_all(&root)?;
+            if let Some(parent) = root.canonicalize()?.parent() {
+                File::open(parent)?.sync_all()?;
+            }
+        }
+        Ok(OsDisk { root })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+}
+
+impl Disk for OsDisk {
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        let file =
+            OpenOptions::new().create(true).truncate(false).write(true).open(self.path(LOCK))?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Box::new(file))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.root)? {
+            if let Ok(name) = entry?.file_name().into_string()
+                && name != LOCK
+            {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file =
+            OpenOptions::new().create_new(true).read(true).write(true).open(self.path(name))?;
+        Ok(Arc::new(OsFile { file }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(true).open(self.path(name))?;
+        Ok(Arc::new(OsFile { file }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path(from), self.path(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path(name))
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        File::open(&self.root)?.sync_all()
+    }
+}
+
+struct OsFile {
+    file: File,
+}
+
+impl DiskFile for OsFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            match self.file.read_at(&mut buf[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let start = self.size()?;
+        if len <= start {
+            return Ok(());
+        }
+        reserve(&self.file, start, len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn reserve(file: &File, start: u64, end: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
+    match fallocate(file, FallocateFlags::empty(), start, end - start) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, start, end),
+        Err(e) => {
+            // A failed fallocate may have extended the file in part; the reservation is all or nothing.
+            let _ = file.set_len(start);
+            Err(e.into())
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn reserve(file: &File, start: u64, end: u64) -> io::Result<()> {
+    write_zeros(file, start, end)
+}
+
+/// Reserves space on file systems that cannot do so by themselves, as `posix_fallocate` does.
+fn write_zeros(file: &File, start: u64, end: u64) -> io::Result<()> {
+    let zeros = [0u8; 64 * 1024];
+    let mut at = start;
+    while at < end {
+        let n = zeros.len().min((end - at) as usize);
+        if let Err(e) = file.write_all_at(&zeros[..n], at) {
+            let _ = file.set_len(start);
+            return Err(e);
+        }
+        at += n as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Everything that can go wrong, with its cause. The binding maps each variant to one exception.
+
+use std::io;
+
+/// What a store operation failed with. Unless a variant says otherwise, nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No mailbox of that address.
+    #[error("mailbox {0} does not exist")]
+    MailboxNotFound(String),
+    /// The address is taken.
+    #[error("mailbox {0} already exists")]
+    MailboxExists(String),
+    /// No stored message of that `msg_id`.
+    #[error("message not found")]
+    MessageNotFound,
+    /// The address breaks a rule of the address format.
+    #[error("invalid mail_address {address:?}: {rule}")]
+    InvalidAddress {
+        /// What was given, shortened.
+        address: String,
+        /// The rule it breaks.
+        rule: &'static str,
+    },
+    /// A field of a request is out of its range.
+    #[error("invalid {field}: {problem}")]
+    InvalidField {
+        /// Which field.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The message is larger than the store or the mailbox takes.
+    #[error("message of {size} bytes is larger than the limit of {limit} bytes")]
+    MessageTooLarge {
+        /// Bytes of the message.
+        size: u64,
+        /// The limit it exceeds.
+        limit: u64,
+    },
+    /// The mailbox is at a limit and discards new messages.
+    #[error("mailbox {mailbox} is full: {limit}")]
+    MailboxFull {
+        /// Its address.
+        mailbox: String,
+        /// The limit reached, such as `max_msgs 100`.
+        limit: String,
+    },
+    /// The mailbox has as many consumer groups as it may have.
+    #[error("mailbox {mailbox} has {limit} groups already")]
+    TooManyGroups {
+        /// Its address.
+        mailbox: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// An acknowledgement of a message that the group was never given.
+    #[error("group {group} has not been given msg_id {msg_id}")]
+    NotGiven {
+        /// The group.
+        group: String,
+        /// The message.
+        msg_id: u64,
+    },
+    /// Another process holds the data directory.
+    #[error("the data directory is in use by another process")]
+    Locked,
+    /// There is no space for more records. Reading goes on; writing resumes when space is back.
+    #[error("the disk is full: {0}")]
+    DiskFull(#[source] io::Error),
+    /// The operating system refused a file operation. The outcome of the command is unknown if it
+    /// had begun writing: it is never acknowledged, but it may be found stored later.
+    #[error("cannot {action} {file}: {source}")]
+    Io {
+        /// What was attempted: `write`, `read`, `create`, ...
+        action: &'static str,
+        /// The file's name in the data directory.
+        file: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// An earlier sync failed, so what the disk holds is unknown: nothing more is acknowledged.
+    #[error("writes stopped after a failed sync ({0}); restart the broker once the disk is sound")]
+    WritesStopped(String),
+    /// A file was written by a newer version.
+    #[error("{file} at offset {offset} holds {what}, written by a newer version of mq9")]
+    NewerFormat {
+        /// The file's name in the data directory.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// What was found there.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Wraps an error of the operating system, telling a full disk from other failures.
+    pub(crate) fn io(action: &'static str, file: impl Into<String>, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull(source),
+            _ => Error::Io { action, file: file.into(), source },
+        }
+    }
+}
+
+/// The result of a store operation.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,172 @@
+//! A group as bytes, for checkpoints.
+//!
+//! Owns the layout; must not know where the bytes are kept or who checks that they are whole. Leases
+//! are volatile and not stored: in a decoded group everything pending is available, and everything
+//! else is as it was. All numbers are little-endian.
+//!
+//! | bytes  | field                                                                  |
+//! | ------ | ---------------------------------------------------------------------- |
+//! | 80     | start, a u64 per level                                                 |
+//! | 80     | cursors, a u64 per level                                               |
+//! | 4      | number of members                                                      |
+//! | ...    | members, in the order in which the deliveries first name them          |
+//! | 4      | number of deliveries                                                   |
+//! | 17 × n | deliveries, in delivery order                                          |
+//!
+//! | bytes | member that has a name  |   | bytes | member that is a connection |
+//! | ----- | ----------------------- | - | ----- | --------------------------- |
+//! | 1     | 0                       |   | 1     | 1                           |
+//! | 4     | length of the name      |   | 4     | epoch                       |
+//! | n     | the name, UTF-8         |   | 8     | connection                  |
+//!
+//! | bytes | delivery                                         |
+//! | ----- | ------------------------------------------------ |
+//! | 8     | `msg_id`                                         |
+//! | 1     | level                                            |
+//! | 4     | count                                            |
+//! | 4     | which member, from 0; `0xffff_ffff` for nobody   |
+
+use hashbrown::HashMap;
+
+use crate::mailbox::{LEVELS, Level};
+
+use super::{Delivered, Group, Member};
+
+const NAMED: u8 = 0;
+const CONN: u8 = 1;
+const NOBODY: u32 = u32::MAX;
+const DELIVERY_LEN: usize = 17;
+
+impl Group {
+    /// Appends the group to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for number in self.start.iter().chain(&self.cursors) {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        let mut numbers: HashMap<&Member, u32, foldhash::fast::RandomState> = HashMap::default();
+        let mut members = Vec::new();
+        let mut deliveries = Vec::with_capacity(self.outstanding() * DELIVERY_LEN);
+        for pending in self.all_pending() {
+            let number = pending.member.map_or(NOBODY, |member| {
+                let next = numbers.len() as u32;
+                *numbers.entry(member).or_insert_with(|| {
+                    encode_member(member, &mut members);
+                    next
+                })
+            });
+            let Delivered { level, msg_id, count } = pending.delivered;
+            deliveries.extend_from_slice(&msg_id.to_le_bytes());
+            deliveries.push(level.number());
+            deliveries.extend_from_slice(&count.to_le_bytes());
+            deliveries.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
+        out.extend_from_slice(&members);
+        out.extend_from_slice(&(self.outstanding() as u32).to_le_bytes());
+        out.extend_from_slice(&deliveries);
+    }
+
+    /// The group that these bytes are, all of them; `None` if they are not what [`Group::encode`] writes.
+    pub fn decode(bytes: &[u8]) -> Option<Group> {
+        let mut input = Input(bytes);
+        let mut group = Group::new(input.levels()?);
+        group.cursors = input.levels()?;
+        if group.start.iter().zip(&group.cursors).any(|(start, cursor)| start > cursor) {
+            return None;
+        }
+        // The count is not to be trusted with an allocation: members are taken as they come.
+        let mut members: Vec<Member> = Vec::new();
+        for _ in 0..input.u32()? {
+            members.push(input.member()?);
+        }
+        let deliveries = input.u32()? as usize;
+        if input.0.len() != deliveries.checked_mul(DELIVERY_LEN)? {
+            return None;
+        }
+        let mut ids = Vec::new();
+        for _ in 0..deliveries {
+            let msg_id = input.u64()?;
+            let level = Level::new(input.u8()?)?;
+            let delivered = Delivered { level, msg_id, count: input.u32()? };
+            // At or after the cursor it would be delivered again as new.
+            if msg_id >= group.cursors[level.index()] || group.deliveries.contains_key(&msg_id) {
+                return None;
+            }
+            let member = match input.u32()? {
+                NOBODY => None,
+                number if (number as usize) < ids.len() => Some(ids[number as usize]),
+                number if number as usize == ids.len() => {
+                    let member = members.get(ids.len())?;
+                    if group.members.id_of(member).is_some() {
+                        return None;
+                    }
+                    ids.push(group.members.enter(member));
+                    ids.last().copied()
+                }
+                _ => return None,
+            };
+            group.deliver(delivered, member, None);
+        }
+        (ids.len() == members.len()).then_some(group)
+    }
+}
+
+fn encode_member(member: &Member, out: &mut Vec<u8>) {
+    match member {
+        Member::Named(name) => {
+            out.push(NAMED);
+            out.extend_from_slice(&(name.len() as u32).to_le_bytes());
+            out.extend_from_slice(name.as_bytes());
+        }
+        Member::Conn { epoch, conn } => {
+            out.push(CONN);
+            out.extend_from_slice(&epoch.to_le_bytes());
+            out.extend_from_slice(&conn.to_le_bytes());
+        }
+    }
+}
+
+/// Bytes not yet read. Each read is `None` when they run out.
+#[derive(Debug, Clone)]
+pub(super) struct Input<'a>(pub(super) &'a [u8]);
+
+impl<'a> Input<'a> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*array)
+    }
+
+    pub(super) fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn levels(&mut self) -> Option<[u64; LEVELS]> {
+        let mut numbers = [0; LEVELS];
+        for number in &mut numbers {
+            *number = self.u64()?;
+        }
+        Some(numbers)
+    }
+
+    fn member(&mut self) -> Option<Member> {
+        match self.u8()? {
+            NAMED => {
+                let len = self.u32()? as usize;
+                let (name, rest) = self.0.split_at_checked(len)?;
+                self.0 = rest;
+                Some(Member::named(std::str::from_utf8(name).ok()?))
+            }
+            CONN => Some(Member::Conn { epoch: self.u32()?, conn: self.u64()? }),
+            _ => None,
+        }
+    }
+}

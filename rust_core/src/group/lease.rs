@@ -1,0 +1,80 @@
+//! Which messages are out, and until when.
+//!
+//! Owns the leases of a group, ordered by deadline. Volatile: nothing here is logged or stored. Does
+//! not know who holds a message, only its `msg_id`; whether a message is still under a lease is
+//! recorded in its delivery, so an entry of a lease may be out of date.
+
+use std::collections::BTreeSet;
+
+use super::slab::{Slab, Slot};
+
+/// The short name of a lease that covers at least one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LeaseId(Slot);
+
+#[derive(Debug)]
+struct Lease {
+    deadline_ms: u64,
+    /// Messages still under it. Never 0 between calls of the group.
+    live: usize,
+    /// All messages that were ever under it.
+    msg_ids: Vec<u64>,
+}
+
+/// The running leases of a group.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    table: Slab<Lease>,
+    by_deadline: BTreeSet<(u64, LeaseId)>,
+}
+
+impl Leases {
+    /// A new lease. The caller must add a message, or it stays until its deadline.
+    pub(super) fn open(&mut self, deadline_ms: u64) -> LeaseId {
+        let lease = Lease { deadline_ms, live: 0, msg_ids: Vec::new() };
+        let id = LeaseId(self.table.insert(lease));
+        self.by_deadline.insert((deadline_ms, id));
+        id
+    }
+
+    pub(super) fn add(&mut self, id: LeaseId, msg_id: u64) {
+        if let Some(lease) = self.table.get_mut(id.0) {
+            lease.live += 1;
+            lease.msg_ids.push(msg_id);
+        }
+    }
+
+    /// One message is no longer under the lease; the last one ends it.
+    pub(super) fn leave(&mut self, id: LeaseId) {
+        let Some(lease) = self.table.get_mut(id.0) else { return };
+        lease.live -= 1;
+        if lease.live == 0 {
+            self.by_deadline.remove(&(lease.deadline_ms, id));
+            self.table.remove(id.0);
+        }
+    }
+
+    pub(super) fn deadline_ms(&self, id: LeaseId) -> Option<u64> {
+        self.table.get(id.0).map(|lease| lease.deadline_ms)
+    }
+
+    pub(super) fn next_deadline_ms(&self) -> Option<u64> {
+        self.by_deadline.first().map(|&(deadline_ms, _)| deadline_ms)
+    }
+
+    /// Ends the first lease whose deadline has come, and returns the messages it ever covered.
+    /// The caller must clear the id from those still under it before opening another.
+    pub(super) fn end_due(&mut self, now_mono_ms: u64) -> Option<(LeaseId, Vec<u64>)> {
+        let &(deadline_ms, id) = self.by_deadline.first()?;
+        if deadline_ms > now_mono_ms {
+            return None;
+        }
+        self.by_deadline.pop_first();
+        let msg_ids = self.table.remove(id.0).map(|lease| lease.msg_ids).unwrap_or_default();
+        Some((id, msg_ids))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+}

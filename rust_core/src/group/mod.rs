@@ -1,0 +1,355 @@
+//! A consumer group of one mailbox: what it was given, what it confirmed, who holds the rest.
+//!
+//! Owns cursors, deliveries, members and leases, all in memory. Must not know clocks, files, payloads
+//! or the wire: monotonic milliseconds come in as arguments. Every change is split in two. A *plan*
+//! (`plan_*`, `&self`) says what would happen; the store logs it; an *apply* call makes it so. On
+//! recovery the store replays the apply calls alone, without leases, and arrives at the same state:
+//!
+//! | call                | logged as               | replayed as                           |
+//! | ------------------- | ----------------------- | ------------------------------------- |
+//! | `reset`             | the new start           | the same                              |
+//! | `apply_delivered`   | member and deliveries   | the same with `lease_until` `None`    |
+//! | `apply_acked`       | ids                     | the same                              |
+//! | `nak`               | id                      | the same with `until` `None`          |
+//! | `forget`            | removal of the message  | the same                              |
+//! | `progress`, `release_member`, `expire_leases` | not at all    | not at all              |
+//!
+//! Four facts hold between calls. A delivery without a lease is in `available`, one with a lease is
+//! not. A pending `msg_id` is below the cursor of its level. The deliveries of a member are what is left
+//! of its last batch: a new batch detaches the rest. And no lease and no member is without deliveries.
+
+mod codec;
+mod lease;
+mod member;
+mod plan;
+pub mod ranges;
+mod slab;
+
+use std::collections::BTreeSet;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::mailbox::{LEVELS, Level};
+
+use lease::{LeaseId, Leases};
+use member::{MemberId, Members};
+
+pub use member::Member;
+pub use plan::{AckPlan, FetchLimits, Pick, Plan};
+
+/// A map emptied above this capacity gives its memory back.
+const KEEP_CAPACITY: usize = 4096;
+
+/// One message handed to a member: what the log remembers of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivered {
+    /// Its level.
+    pub level: Level,
+    /// Its offset in the mailbox, below `u64::MAX`.
+    pub msg_id: u64,
+    /// How many times it has been delivered, this time included.
+    pub count: u32,
+}
+
+/// A message delivered and not yet acknowledged, as seen from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pending<'a> {
+    /// The last delivery of it.
+    pub delivered: Delivered,
+    /// Who received it; nobody, once it was detached or returned.
+    pub member: Option<&'a Member>,
+    /// Until when it is out or parked; `None` if it may be delivered again now.
+    pub until_mono_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Delivery {
+    seq: u64,
+    count: u32,
+    member: Option<MemberId>,
+    /// With a member: out with it. Without: parked by a `nak`.
+    lease: Option<LeaseId>,
+    level: Level,
+}
+
+/// The state of one consumer group of one mailbox.
+#[derive(Debug)]
+pub struct Group {
+    start: [u64; LEVELS],
+    cursors: [u64; LEVELS],
+    next_seq: u64,
+    /// The broker assigns the keys, so a fixed hash is safe.
+    deliveries: HashMap<u64, Delivery, FixedState>,
+    available: BTreeSet<(Level, u64)>,
+    members: Members,
+    leases: Leases,
+}
+
+impl Group {
+    /// A group that will be given, per level, the messages from `start` on.
+    pub fn new(start: [u64; LEVELS]) -> Group {
+        Group {
+            start,
+            cursors: start,
+            next_seq: 0,
+            deliveries: HashMap::default(),
+            available: BTreeSet::new(),
+            members: Members::default(),
+            leases: Leases::default(),
+        }
+    }
+
+    /// Forgets everything and begins again at `start`.
+    pub fn reset(&mut self, start: [u64; LEVELS]) {
+        *self = Group::new(start);
+    }
+
+    /// `member` received these messages, in this order. They are its own until `lease_until_mono_ms`;
+    /// without one (replay) they may be delivered again at once. What it held and did not receive
+    /// again is detached: available to all, confirmed only by name. Nothing delivered changes nothing.
+    /// Returns how many were detached.
+    pub fn apply_delivered(
+        &mut self,
+        member: &Member,
+        deliveries: impl IntoIterator<Item = Delivered>,
+        lease_until_mono_ms: Option<u64>,
+    ) -> usize {
+        let mut deliveries = deliveries.into_iter().peekable();
+        if deliveries.peek().is_none() {
+            return 0;
+        }
+        let member = self.members.enter(member);
+        let lease = lease_until_mono_ms.map(|deadline_ms| self.leases.open(deadline_ms));
+        let held = self.members.take_order(member);
+        for delivered in deliveries {
+            self.deliver(delivered, Some(member), lease);
+        }
+        let mut detached = 0;
+        for (seq, msg_id) in held {
+            if self.stands(member, seq, msg_id) {
+                self.detach(msg_id, None);
+                detached += 1;
+            }
+        }
+        detached
+    }
+
+    /// The record of these deliveries is lost, as later ones show: the messages go to whoever asks, and
+    /// are not passed over.
+    pub fn recover_deliveries(&mut self, deliveries: impl IntoIterator<Item = Delivered>) {
+        for delivered in deliveries {
+            self.deliver(delivered, None, None);
+        }
+    }
+
+    /// These messages are done with, in any order; others than pending ones are passed over. Returns
+    /// how many were pending.
+    pub fn apply_acked(&mut self, msg_ids: impl IntoIterator<Item = u64>) -> usize {
+        let mut confirmed = 0;
+        let mut untrimmed: Option<MemberId> = None;
+        for msg_id in msg_ids {
+            let Some(delivery) = self.deliveries.remove(&msg_id) else { continue };
+            confirmed += 1;
+            self.let_go(msg_id, &delivery);
+            if untrimmed != delivery.member {
+                self.trim(untrimmed);
+                untrimmed = delivery.member;
+            }
+        }
+        self.trim(untrimmed);
+        if self.deliveries.is_empty() && self.deliveries.capacity() > KEEP_CAPACITY {
+            self.deliveries = HashMap::default();
+        }
+        confirmed
+    }
+
+    /// Gives a pending message back: it belongs to nobody any more, and is available at once or, with a
+    /// deadline, to nobody until then. False if it is not pending. The deadline is volatile; that the
+    /// message was given back is not, or a later cumulative ACK would confirm it after a restart.
+    pub fn nak(&mut self, msg_id: u64, until_mono_ms: Option<u64>) -> bool {
+        let member = match self.deliveries.get(&msg_id) {
+            Some(delivery) => delivery.member,
+            None => return false,
+        };
+        self.detach(msg_id, until_mono_ms);
+        self.trim(member);
+        true
+    }
+
+    /// The member that holds this message needs it at least until `until_mono_ms`; also if its lease
+    /// has ended and nobody else has taken the message yet. False if no member holds it.
+    pub fn progress(&mut self, msg_id: u64, until_mono_ms: u64) -> bool {
+        let Some(delivery) = self.deliveries.get_mut(&msg_id) else { return false };
+        if delivery.member.is_none() {
+            return false;
+        }
+        let deadline_ms = delivery.lease.and_then(|lease| self.leases.deadline_ms(lease));
+        if deadline_ms.is_some_and(|deadline_ms| deadline_ms >= until_mono_ms) {
+            return true;
+        }
+        let lease = self.leases.open(until_mono_ms);
+        self.leases.add(lease, msg_id);
+        match delivery.lease.replace(lease) {
+            Some(old) => self.leases.leave(old),
+            None => drop(self.available.remove(&(delivery.level, msg_id))),
+        }
+        true
+    }
+
+    /// The connection of `member` closed: what is out with it becomes available, and stays its own to
+    /// acknowledge. Returns how many messages became available.
+    pub fn release_member(&mut self, member: &Member) -> usize {
+        let Some(id) = self.members.id_of(member) else { return 0 };
+        let before = self.available.len();
+        for (seq, msg_id) in self.members.order(id) {
+            let Some(delivery) = self.deliveries.get_mut(&msg_id) else { continue };
+            if delivery.seq != seq || delivery.member != Some(id) {
+                continue;
+            }
+            if let Some(lease) = delivery.lease.take() {
+                self.leases.leave(lease);
+                self.available.insert((delivery.level, msg_id));
+            }
+        }
+        self.available.len() - before
+    }
+
+    /// The message left the mailbox: deleted, expired or replaced. True if it was pending.
+    pub fn forget(&mut self, msg_id: u64) -> bool {
+        self.apply_acked([msg_id]) > 0
+    }
+
+    /// When the next lease ends.
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.leases.next_deadline_ms()
+    }
+
+    /// Ends the leases whose deadline is at or before now. Returns how many messages became available.
+    pub fn expire_leases(&mut self, now_mono_ms: u64) -> usize {
+        let before = self.available.len();
+        while let Some((lease, msg_ids)) = self.leases.end_due(now_mono_ms) {
+            for msg_id in msg_ids {
+                let Some(delivery) = self.deliveries.get_mut(&msg_id) else { continue };
+                if delivery.lease == Some(lease) {
+                    delivery.lease = None;
+                    self.available.insert((delivery.level, msg_id));
+                }
+            }
+        }
+        self.available.len() - before
+    }
+
+    /// Whether the group was ever given this message since its start; of a message that is gone, whose
+    /// level nobody knows, whether it may have been.
+    pub fn was_given(&self, msg_id: u64, level: Option<Level>) -> bool {
+        let given = |l: Level| (self.start[l.index()]..self.cursors[l.index()]).contains(&msg_id);
+        level.map_or_else(|| Level::all().any(given), given)
+    }
+
+    /// Per level, where the group was pinned.
+    pub fn start(&self) -> &[u64; LEVELS] {
+        &self.start
+    }
+
+    /// Per level, the first `msg_id` not yet delivered for the first time.
+    pub fn cursors(&self) -> &[u64; LEVELS] {
+        &self.cursors
+    }
+
+    /// How many messages are delivered and not yet acknowledged.
+    pub fn outstanding(&self) -> usize {
+        self.deliveries.len()
+    }
+
+    /// How many members hold messages.
+    pub fn holders(&self) -> usize {
+        self.members.len()
+    }
+
+    /// How many leases are running.
+    pub fn leases(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// A message delivered and not yet acknowledged.
+    pub fn pending(&self, msg_id: u64) -> Option<Pending<'_>> {
+        self.deliveries.get(&msg_id).map(|delivery| self.view(msg_id, delivery))
+    }
+
+    /// All messages delivered and not yet acknowledged, in the order of their last delivery.
+    pub fn all_pending(&self) -> impl Iterator<Item = Pending<'_>> {
+        let mut ordered: Vec<_> = self.deliveries.iter().collect();
+        ordered.sort_unstable_by_key(|(_, delivery)| delivery.seq);
+        ordered.into_iter().map(|(&msg_id, delivery)| self.view(msg_id, delivery))
+    }
+
+    fn view(&self, msg_id: u64, delivery: &Delivery) -> Pending<'_> {
+        Pending {
+            delivered: Delivered { level: delivery.level, msg_id, count: delivery.count },
+            member: delivery.member.and_then(|member| self.members.name(member)),
+            until_mono_ms: delivery.lease.and_then(|lease| self.leases.deadline_ms(lease)),
+        }
+    }
+
+    /// Whether what `member` received as `seq` is still its own.
+    fn stands(&self, member: MemberId, seq: u64, msg_id: u64) -> bool {
+        self.deliveries.get(&msg_id).is_some_and(|d| d.seq == seq && d.member == Some(member))
+    }
+
+    /// Records one delivery, in place of an earlier one of the same message.
+    fn deliver(&mut self, it: Delivered, member: Option<MemberId>, lease: Option<LeaseId>) {
+        let Delivered { level, msg_id, count } = it;
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let cursor = &mut self.cursors[level.index()];
+        *cursor = (*cursor).max(msg_id.saturating_add(1));
+        let delivery = Delivery { seq, count, member, lease, level };
+        let earlier = self.deliveries.insert(msg_id, delivery);
+        // The new holds come before the old ones go, or a member or lease in both would end between.
+        if let Some(member) = member {
+            self.members.receive(member, seq, msg_id);
+        }
+        if let Some(lease) = lease {
+            self.leases.add(lease, msg_id);
+        }
+        if let Some(earlier) = earlier {
+            self.let_go(msg_id, &earlier);
+        }
+        if lease.is_none() {
+            self.available.insert((level, msg_id));
+        }
+    }
+
+    /// Undoes what a delivery that ends holds in members, leases and the available set.
+    fn let_go(&mut self, msg_id: u64, delivery: &Delivery) {
+        match delivery.lease {
+            Some(lease) => self.leases.leave(lease),
+            None => drop(self.available.remove(&(delivery.level, msg_id))),
+        }
+        if let Some(member) = delivery.member {
+            self.members.lose(member, delivery.seq);
+        }
+    }
+
+    /// Takes a pending message from its member: available, or parked until the deadline.
+    fn detach(&mut self, msg_id: u64, until_mono_ms: Option<u64>) {
+        let Some(mut delivery) = self.deliveries.get(&msg_id).copied() else { return };
+        self.let_go(msg_id, &delivery);
+        delivery.member = None;
+        delivery.lease = until_mono_ms.map(|deadline_ms| self.leases.open(deadline_ms));
+        match delivery.lease {
+            Some(lease) => self.leases.add(lease, msg_id),
+            None => drop(self.available.insert((delivery.level, msg_id))),
+        }
+        self.deliveries.insert(msg_id, delivery);
+    }
+
+    fn trim(&mut self, member: Option<MemberId>) {
+        let Some(member) = member else { return };
+        let deliveries = &self.deliveries;
+        self.members.trim(member, |(seq, msg_id)| {
+            deliveries.get(&msg_id).is_some_and(|d| d.seq == seq && d.member == Some(member))
+        });
+    }
+}

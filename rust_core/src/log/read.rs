@@ -1,0 +1,89 @@
+//! Reading records back by position, one at a time or many in as few reads as possible.
+
+use super::{Log, Lsn, names};
+use crate::error::{Error, Result};
+use crate::wire::record::{self, Record, Seed};
+
+/// Records further apart than this are read separately.
+const GAP: u32 = 4 * 1024;
+/// No single read is larger than this, unless one record is.
+const READ: u32 = 256 * 1024;
+
+/// Why a record could not be had.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The bytes at its place are not that record.
+    Damaged,
+    /// The disk did not answer.
+    Failed(Error),
+}
+
+impl Log {
+    /// Appends the bytes of the records at `places` to `out`, in order, and calls `each` with each
+    /// record's bytes range in `out`. Records that lie close together are read at once.
+    pub fn read_many(&self, places: &[(Lsn, u32)], out: &mut Vec<u8>) -> Result<Vec<usize>> {
+        let mut starts = Vec::with_capacity(places.len());
+        let mut rest = places;
+        while let Some(&(first, first_len)) = rest.first() {
+            let mut end = u64::from(first.offset()) + u64::from(first_len);
+            let mut count = 1;
+            for &(at, len) in &rest[1..] {
+                let start = u64::from(at.offset());
+                let near = at.segment() == first.segment()
+                    && start >= end
+                    && start - end <= u64::from(GAP)
+                    && start + u64::from(len) - u64::from(first.offset()) <= u64::from(READ);
+                if !near || self.is_buffered(at) != self.is_buffered(first) {
+                    break;
+                }
+                end = start + u64::from(len);
+                count += 1;
+            }
+            let base = out.len();
+            self.read_bytes(first, (end - u64::from(first.offset())) as usize, out)?;
+            for (at, _) in &rest[..count] {
+                starts.push(base + (at.offset() - first.offset()) as usize);
+            }
+            rest = &rest[count..];
+        }
+        Ok(starts)
+    }
+
+    fn is_buffered(&self, at: Lsn) -> bool {
+        at.segment() == self.active && at.offset() >= self.buffer_at
+    }
+
+    /// Appends `len` bytes from `at` to `out`, zeros where the file ends early.
+    fn read_bytes(&self, at: Lsn, len: usize, out: &mut Vec<u8>) -> Result<()> {
+        let base = out.len();
+        if self.is_buffered(at) {
+            let start = (at.offset() - self.buffer_at) as usize;
+            out.extend_from_slice(self.buffer.get(start..start + len).unwrap_or_default());
+        } else if let Some(segment) = self.segments.get(&at.segment()) {
+            out.resize(base + len, 0);
+            let offset = u64::from(at.offset());
+            let got = segment.file.read_at(&mut out[base..], offset);
+            got.map_err(|e| Error::io("read", names::segment(at.segment()), e))?;
+        }
+        out.resize(base + len, 0);
+        Ok(())
+    }
+
+    /// The verified record in `bytes`, which were read from `at`.
+    pub fn verify<'a>(&self, at: Lsn, bytes: &'a [u8]) -> Option<Record<'a>> {
+        let salt = self.segments.get(&at.segment())?.salt;
+        record::decode(bytes, Seed::new(salt, at.number()))
+    }
+
+    /// Reads one record of `len` bytes into `out`, which is cleared first.
+    pub fn read<'a>(
+        &self,
+        at: Lsn,
+        len: u32,
+        out: &'a mut Vec<u8>,
+    ) -> std::result::Result<Record<'a>, ReadError> {
+        out.clear();
+        self.read_bytes(at, len as usize, out).map_err(ReadError::Failed)?;
+        self.verify(at, out).ok_or(ReadError::Damaged)
+    }
+}

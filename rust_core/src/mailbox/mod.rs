@@ -1,0 +1,208 @@
+//! A mailbox: its lanes, keys, delayed messages and limits. Knows nothing of groups, files or clocks.
+
+mod address;
+mod chunk;
+pub mod lane;
+mod lane_codec;
+mod level;
+mod policy;
+mod sideline;
+
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+pub use address::{MAX_ADDRESS, check_address};
+pub use lane::{Entry, Lane};
+pub use lane_codec::{LanePart, LaneSnapshot};
+pub use level::{LEVELS, Level};
+pub use policy::{Discard, Policy, Tier};
+pub use sideline::{Delayed, Sideline};
+
+/// Entry flag: the message has a key.
+pub const KEYED: u8 = 1;
+/// Entry flag: the message has an expiry of its own.
+pub const EXPIRES: u8 = 2;
+
+static DEFAULT_POLICY: LazyLock<Policy> = LazyLock::new(Policy::default);
+
+/// A mailbox and the index of its messages. Small while empty: a million of them must fit.
+#[derive(Debug)]
+pub struct Mailbox {
+    /// Its number in the log, never reused.
+    pub number: u64,
+    /// Its address.
+    pub address: Arc<str>,
+    /// Wall time of creation.
+    pub created_ms: u64,
+    /// Wall time of expiry; 0 is never.
+    pub expires_ms: u64,
+    /// The `msg_id` of the next message.
+    pub next_id: u64,
+    /// Bytes of its messages as stored, delayed ones included.
+    pub bytes: u64,
+    /// One lane per level that has ever been used, most important first.
+    lanes: Vec<(Level, Lane)>,
+    policy: Option<Box<Policy>>,
+    sideline: Option<Box<Sideline>>,
+}
+
+impl Mailbox {
+    /// An empty mailbox.
+    pub fn new(number: u64, address: Arc<str>, created_ms: u64, expires_ms: u64) -> Mailbox {
+        Mailbox {
+            number,
+            address,
+            created_ms,
+            expires_ms,
+            next_id: 0,
+            bytes: 0,
+            lanes: Vec::new(),
+            policy: None,
+            sideline: None,
+        }
+    }
+
+    /// Its policy.
+    pub fn policy(&self) -> &Policy {
+        self.policy.as_deref().unwrap_or(&DEFAULT_POLICY)
+    }
+
+    /// Sets its policy.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = (policy != Policy::default()).then(|| Box::new(policy));
+    }
+
+    /// What only some mailboxes have: keys, expiries, delayed messages, memory payloads.
+    pub fn sideline(&self) -> Option<&Sideline> {
+        self.sideline.as_deref()
+    }
+
+    /// The same, made on first use.
+    pub fn sideline_mut(&mut self) -> &mut Sideline {
+        self.sideline.get_or_insert_default()
+    }
+
+    /// True once `now_ms` has reached its expiry.
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms != 0 && now_ms >= self.expires_ms
+    }
+
+    /// Its lanes, most important first.
+    pub fn lanes(&self) -> &[(Level, Lane)] {
+        &self.lanes
+    }
+
+    /// Messages that have a `msg_id`.
+    pub fn visible(&self) -> usize {
+        self.lanes.iter().map(|(_, lane)| lane.len()).sum()
+    }
+
+    /// All messages held, delayed ones included.
+    pub fn messages(&self) -> usize {
+        self.visible() + self.sideline().map_or(0, |s| s.delayed.len())
+    }
+
+    /// Replaces all lanes, as read from a checkpoint. Their bytes are counted when all is read.
+    pub fn set_lanes(&mut self, mut lanes: Vec<(Level, Lane)>) {
+        lanes.sort_by_key(|(level, _)| *level);
+        self.lanes = lanes;
+    }
+
+    /// The lane of `level`, made on first use.
+    pub fn lane_mut(&mut self, level: Level) -> &mut Lane {
+        let at = match self.lanes.binary_search_by_key(&level, |(l, _)| *l) {
+            Ok(at) => at,
+            Err(at) => {
+                // Most mailboxes only ever have one.
+                self.lanes.reserve_exact(1);
+                self.lanes.insert(at, (level, Lane::default()));
+                at
+            }
+        };
+        &mut self.lanes[at].1
+    }
+
+    /// Appends what a checkpoint holds of a lane; false if it does not follow what is there.
+    pub fn extend_lane(&mut self, level: Level, part: Lane) -> bool {
+        let known = part.last().is_none_or(|entry| entry.msg_id < self.next_id);
+        known && self.lane_mut(level).append(part)
+    }
+
+    /// The level and entry of a message.
+    pub fn get(&self, msg_id: u64) -> Option<(Level, Entry)> {
+        self.lanes.iter().find_map(|(level, lane)| Some((*level, lane.get(msg_id)?)))
+    }
+
+    /// The messages of a level with ids in `ids`, ascending.
+    pub fn ids_in(&self, level: Level, ids: Range<u64>) -> impl Iterator<Item = u64> + '_ {
+        let lane = self.lanes.binary_search_by_key(&level, |(l, _)| *l).ok();
+        let lane = lane.filter(|_| !ids.is_empty()).map(|at| &self.lanes[at].1);
+        let found = lane.into_iter().flat_map(move |lane| lane.iter_from(ids.start));
+        found.map(|entry| entry.msg_id).take_while(move |msg_id| *msg_id < ids.end)
+    }
+
+    /// Puts a message into its lane and counts it.
+    pub fn put(&mut self, level: Level, entry: Entry) {
+        self.next_id = self.next_id.max(entry.msg_id + 1);
+        self.bytes += u64::from(entry.len);
+        self.lane_mut(level).put(entry);
+    }
+
+    /// Takes a message out of its lane, with its key and memory payload.
+    pub fn take(&mut self, msg_id: u64) -> Option<Entry> {
+        let entry = self.lanes.iter_mut().find_map(|(_, lane)| lane.remove(msg_id))?;
+        self.bytes = self.bytes.saturating_sub(u64::from(entry.len));
+        if let Some(sideline) = &mut self.sideline {
+            sideline.forget(&entry);
+        }
+        Some(entry)
+    }
+
+    /// The oldest message.
+    pub fn oldest(&self) -> Option<u64> {
+        self.lanes.iter().filter_map(|(_, lane)| lane.first()).map(|e| e.msg_id).min()
+    }
+
+    /// Where a group starts so that it gets only what comes from now on.
+    pub fn start_latest(&self) -> [u64; LEVELS] {
+        [self.next_id; LEVELS]
+    }
+
+    /// Where a group starts so that it gets, in each lane, the first message created at or after
+    /// `ms` and everything behind it.
+    pub fn start_since(&self, ms: u64) -> [u64; LEVELS] {
+        let mut start = self.start_latest();
+        for (level, lane) in &self.lanes {
+            if let Some(id) = lane.first_since(ms) {
+                start[level.index()] = id;
+            }
+        }
+        start
+    }
+
+    /// Messages in `msg_id` order from `from` on, whatever their levels.
+    pub fn iter_from(&self, from: u64) -> impl Iterator<Item = (Level, Entry)> + '_ {
+        merge(self.lanes.iter().map(move |(l, lane)| (*l, lane.iter_from(from))), |e| e.msg_id)
+    }
+
+    /// Messages in descending `msg_id` order from before `end` on.
+    pub fn iter_back(&self, end: u64) -> impl Iterator<Item = (Level, Entry)> + '_ {
+        merge(self.lanes.iter().map(move |(l, lane)| (*l, lane.iter_back(end))), |e| !e.msg_id)
+    }
+}
+
+/// Merges at most [`LEVELS`] sorted lanes into one sequence, smallest `rank` first.
+fn merge<I: Iterator<Item = Entry>>(
+    lanes: impl Iterator<Item = (Level, I)>,
+    rank: impl Fn(&Entry) -> u64,
+) -> impl Iterator<Item = (Level, Entry)> {
+    let mut heads: Vec<_> = lanes.map(|(level, lane)| (level, lane.peekable())).collect();
+    std::iter::from_fn(move || {
+        let ranked = heads.iter_mut().filter_map(|(level, lane)| {
+            let rank = rank(lane.peek()?);
+            Some((rank, *level, lane))
+        });
+        let (_, level, lane) = ranked.min_by_key(|(rank, ..)| *rank)?;
+        Some((level, lane.next()?))
+    })
+}

@@ -1,0 +1,145 @@
+//! What a mailbox does with its messages: kept from creation on, with the mailbox.
+//!
+//! On disk a policy is a list of the fields that differ from the default, each a tag and a value:
+//! tags below 128 carry eight bytes, others a short text. Tags are never reused.
+
+use super::address::check_address;
+use crate::error::{Error, Result};
+use crate::wire::bytes::{Put, Reader};
+
+/// What happens to a message when the mailbox is at a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Discard {
+    /// The oldest message makes room.
+    #[default]
+    Old,
+    /// The new one is refused.
+    New,
+}
+
+/// Where messages are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tier {
+    /// In the log.
+    #[default]
+    Durable,
+    /// In memory only: they never touch the disk and do not survive a restart.
+    Memory,
+}
+
+/// How a mailbox behaves. Zero means no limit wherever a limit is meant.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// Keep only the newest message.
+    pub latest: bool,
+    /// Remove messages once a group has acknowledged them.
+    pub work_queue: bool,
+    /// Listed for everyone.
+    pub public: bool,
+    /// Where messages are kept.
+    pub tier: Tier,
+    /// What makes room at a limit.
+    pub discard: Discard,
+    /// Most messages held.
+    pub max_msgs: u64,
+    /// Most bytes held, as stored.
+    pub max_bytes: u64,
+    /// Largest message, as stored.
+    pub max_msg_size: u64,
+    /// Longest life of a message.
+    pub max_age_ms: u64,
+    /// How long a member may hold a message; 0 is the default of the store.
+    pub ack_wait_ms: u64,
+    /// Deliveries after which a message is dead.
+    pub max_deliver: u32,
+    /// Most unacknowledged messages of a group.
+    pub max_ack_pending: u32,
+    /// Where dead messages go.
+    pub dead_letter: Option<Box<str>>,
+}
+
+const TEXT: u8 = 128;
+const DEAD_LETTER: u8 = TEXT;
+
+impl Policy {
+    /// Refuses combinations that would lose messages silently.
+    pub fn check(&self) -> Result<()> {
+        if self.max_deliver > 0 && self.dead_letter.is_none() {
+            return Err(Error::InvalidField {
+                field: "max_deliver",
+                problem: "it needs a dead_letter mailbox to move messages to".to_owned(),
+            });
+        }
+        self.dead_letter.as_deref().map_or(Ok(()), check_address)
+    }
+
+    fn numbers(&self) -> [(u8, u64); 12] {
+        [
+            (1, self.latest.into()),
+            (2, self.work_queue.into()),
+            (3, self.public.into()),
+            (4, (self.tier == Tier::Memory).into()),
+            (5, (self.discard == Discard::New).into()),
+            (6, self.max_msgs),
+            (7, self.max_bytes),
+            (8, self.max_msg_size),
+            (9, self.max_age_ms),
+            (10, self.ack_wait_ms),
+            (11, self.max_deliver.into()),
+            (12, self.max_ack_pending.into()),
+        ]
+    }
+
+    /// Appends the encoded policy.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for (tag, value) in self.numbers() {
+            if value != 0 {
+                out.put_u8(tag);
+                out.put_u64(value);
+            }
+        }
+        if let Some(address) = &self.dead_letter {
+            out.put_u8(DEAD_LETTER);
+            out.put_short(address.as_bytes());
+        }
+    }
+
+    /// Reads an encoded policy; `Err` names a tag that this version does not know.
+    pub fn decode(bytes: &[u8]) -> std::result::Result<Option<Policy>, u8> {
+        let mut from = Reader::new(bytes);
+        let mut policy = Policy::default();
+        while let Some(tag) = from.u8() {
+            let known = if tag < TEXT {
+                let Some(value) = from.u64() else { return Ok(None) };
+                policy.set_number(tag, value)
+            } else {
+                let Some(text) = from.short_str() else { return Ok(None) };
+                policy.dead_letter = Some(text.into());
+                tag == DEAD_LETTER
+            };
+            if !known {
+                return Err(tag);
+            }
+        }
+        Ok(Some(policy))
+    }
+
+    fn set_number(&mut self, tag: u8, value: u64) -> bool {
+        match tag {
+            1 => self.latest = value != 0,
+            2 => self.work_queue = value != 0,
+            3 => self.public = value != 0,
+            4 => self.tier = if value != 0 { Tier::Memory } else { Tier::Durable },
+            5 => self.discard = if value != 0 { Discard::New } else { Discard::Old },
+            6 => self.max_msgs = value,
+            7 => self.max_bytes = value,
+            8 => self.max_msg_size = value,
+            9 => self.max_age_ms = value,
+            10 => self.ack_wait_ms = value,
+            11 => self.max_deliver = u32::try_from(value).unwrap_or(u32::MAX),
+            12 => self.max_ack_pending = u32::try_from(value).unwrap_or(u32::MAX),
+            _ => return false,
+        }
+        true
+    }
+}

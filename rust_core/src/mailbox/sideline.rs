@@ -1,0 +1,75 @@
+//! What only some mailboxes have: keys, expiries, delayed messages, payloads in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::{Entry, KEYED};
+use crate::log::Lsn;
+use crate::timer::TimerKey;
+
+type Hash = foldhash::fast::RandomState;
+
+/// A message that has no `msg_id` yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delayed {
+    /// Wall time at which it enters its lane.
+    pub due_ms: u64,
+    /// Wall time at which it expires; 0 is never.
+    pub expires_ms: u64,
+    /// Where its record lies; [`Lsn::NONE`] in the memory tier.
+    pub at: Lsn,
+    /// Length of its record.
+    pub len: u32,
+    /// The timer of its due time.
+    pub timer: TimerKey,
+}
+
+/// Rarely used parts of a mailbox.
+#[derive(Debug, Default)]
+pub struct Sideline {
+    /// Free text.
+    pub desc: Box<str>,
+    /// The message of each key.
+    pub keys: HashMap<Arc<str>, u64, Hash>,
+    /// The key of each keyed message.
+    pub keyed: HashMap<u64, Arc<str>, Hash>,
+    /// Expiry time and timer of each message that has its own.
+    pub expiries: HashMap<u64, (u64, TimerKey), Hash>,
+    /// Delayed messages by delay number.
+    pub delayed: BTreeMap<u64, Delayed>,
+    /// The next delay number.
+    pub next_delay: u64,
+    /// Encoded messages of the memory tier by `msg_id`.
+    pub memory: HashMap<u64, Box<[u8]>, Hash>,
+    /// Encoded delayed messages of the memory tier by delay number.
+    pub memory_delayed: HashMap<u64, Box<[u8]>, Hash>,
+    /// `msg_id`s below this are recorded as used, for the memory tier.
+    pub reserved_ids: u64,
+}
+
+impl Sideline {
+    /// Makes `msg_id` the message of `key`; returns the one it replaces.
+    pub fn set_key(&mut self, key: &str, msg_id: u64) -> Option<u64> {
+        let key: Arc<str> = match self.keys.get_key_value(key) {
+            Some((key, _)) => Arc::clone(key),
+            None => key.into(),
+        };
+        self.keyed.insert(msg_id, Arc::clone(&key));
+        self.keys.insert(key, msg_id)
+    }
+
+    /// Drops what is kept for a message that left its lane. Its expiry is the caller's, for the timer.
+    pub(super) fn forget(&mut self, entry: &Entry) {
+        if entry.flags & KEYED != 0
+            && let Some(key) = self.keyed.remove(&entry.msg_id)
+            && self.keys.get(&key) == Some(&entry.msg_id)
+        {
+            self.keys.remove(&key);
+        }
+        if entry.at == Lsn::NONE {
+            self.memory.remove(&entry.msg_id);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What the sections of a checkpoint hold. The byte tables are in `docs/formats.md`.
+
+use std::sync::Arc;
+
+use super::super::slot::Slot;
+use crate::group::Group;
+use crate::log::Lsn;
+use crate::mailbox::{Lane, LanePart, LaneSnapshot, Level, Mailbox, Sideline, Tier};
+use crate::wire::bytes::{Put, Reader};
+use crate::wire::op::MAX_ID;
+use crate::wire::section;
+
+/// The first bytes of a checkpoint.
+pub const MAGIC: &[u8; 8] = b"MQ9CKPT\0";
+/// The version of the format.
+pub const VERSION: u32 = 1;
+/// The first section.
+pub const HEAD: u8 = 1;
+/// A section for each mailbox.
+pub const MAILBOX: u8 = 2;
+/// The last section.
+pub const END: u8 = 3;
+/// A section for each further part of a lane, after its mailbox's.
+pub const LANE: u8 = 4;
+
+/// The first section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    pub version: u32,
+    pub start: Lsn,
+    pub epoch: u32,
+    pub next_number: u64,
+}
+
+impl Head {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.version);
+        out.put_u64(self.start.number());
+        out.put_u32(self.epoch);
+        out.put_u64(self.next_number);
+    }
+
+    pub fn decode(body: &[u8]) -> Option<Head> {
+        let mut from = Reader::new(body);
+        Some(Head {
+            version: from.u32()?,
+            start: Lsn::from_number(from.u64()?),
+            epoch: from.u32()?,
+            next_number: read_id(&mut from)?,
+        })
+    }
+}
+
+/// A mailbox captured for a checkpoint: small things encoded, lanes shared with the live index.
+pub struct Captured {
+    fixed: Vec<u8>,
+    keys: Vec<(u64, Arc<str>)>,
+    expiries: Vec<(u64, u64)>,
+    delayed: Vec<u8>,
+    lanes: Vec<(Level, LaneSnapshot)>,
+    groups: Vec<u8>,
+}
+
+impl Captured {
+    /// Captures a mailbox; `at` is the end of the log now.
+    pub fn new(slot: &Slot, at: Lsn) -> Captured {
+        let mailbox = &slot.mailbox;
+        let mut fixed = Vec::new();
+        fixed.put_u64(at.number());
+        fixed.put_u64(mailbox.number);
+        fixed.put_short(mailbox.address.as_bytes());
+        fixed.put_u64(mailbox.created_ms);
+        fixed.put_u64(mailbox.expires_ms);
+        fixed.put_u64(mailbox.next_id);
+        let mut policy = Vec::new();
+        mailbox.policy().encode(&mut policy);
+        fixed.put_medium(&policy);
+        let empty = Default::default();
+        let sideline = mailbox.sideline().unwrap_or(&empty);
+        fixed.put_medium(sideline.desc.as_bytes());
+        fixed.put_u64(sideline.reserved_ids);
+        fixed.put_u64(sideline.next_delay);
+        // What is in memory only ends with the process.
+        if mailbox.policy().tier == Tier::Memory {
+            let none = || 0u32.to_le_bytes().to_vec();
+            let (keys, expiries, lanes) = (Vec::new(), Vec::new(), Vec::new());
+            return Captured { fixed, keys, expiries, delayed: none(), groups: none(), lanes };
+        }
+        let keys = sideline.keys.iter().map(|(key, &msg_id)| (msg_id, Arc::clone(key))).collect();
+        let expiries = sideline.expiries.iter().map(|(&id, &(ms, _))| (id, ms)).collect();
+        let mut delayed = Vec::new();
+        put_delayed(sideline, &mut delayed);
+        let lanes = mailbox.lanes().iter().filter(|(_, lane)| !lane.is_empty());
+        let lanes = lanes.map(|(level, lane)| (*level, lane.snapshot())).collect();
+        let mut groups = Vec::new();
+        groups.put_u32(slot.groups().len() as u32);
+        let mut encoded = Vec::new();
+        for group in slot.groups() {
+            encoded.clear();
+            group.group.encode(&mut encoded);
+            groups.put_short(group.name.as_bytes());
+            groups.put_u64(encoded.len() as u64);
+            groups.extend_from_slice(&encoded);
+        }
+        Captured { fixed, keys, expiries, delayed, lanes, groups }
+    }
+
+    /// Appends the mailbox's section, with the beginning of each lane. Equal mailboxes give equal
+    /// bytes.
+    pub fn encode(&mut self, out: &mut Vec<u8>) {
+        self.keys.sort_unstable_by_key(|(msg_id, _)| *msg_id);
+        self.expiries.sort_unstable();
+        section::append(out, MAILBOX, |out| {
+            out.extend_from_slice(&self.fixed);
+            out.put_u32(self.keys.len() as u32);
+            for (msg_id, key) in &self.keys {
+                out.put_u64(*msg_id);
+                out.put_medium(key.as_bytes());
+            }
+            out.put_u32(self.expiries.len() as u32);
+            for (msg_id, expires_ms) in &self.expiries {
+                out.put_u64(*msg_id);
+                out.put_u64(*expires_ms);
+            }
+            out.extend_from_slice(&self.delayed);
+            out.extend_from_slice(&self.groups);
+            let firsts =
+                || self.lanes.iter().filter_map(|(l, lane)| Some((l, lane.parts().next()?)));
+            out.put_u8(firsts().count() as u8);
+            for (level, part) in firsts() {
+                out.put_u8(level.number());
+                let length_at = out.len();
+                out.put_u64(0);
+                part.encode(out);
+                let len = (out.len() - length_at - 8) as u64;
+                out[length_at..length_at + 8].copy_from_slice(&len.to_le_bytes());
+            }
+        });
+    }
+
+    /// The rest of the lanes; [`encode_part`] makes a section of each.
+    pub fn further_parts(&self) -> impl Iterator<Item = (Level, LanePart<'_>)> {
+        self.lanes.iter().flat_map(|(level, lane)| lane.parts().skip(1).map(|part| (*level, part)))
+    }
+}
+
+/// Appends the section of a part of a lane.
+pub fn encode_part(level: Level, part: LanePart<'_>, out: &mut Vec<u8>) {
+    section::append(out, LANE, |out| {
+        out.put_u8(level.number());
+        part.encode(out);
+    });
+}
+
+/// Reads the section of a part of a lane; `None` if it does not follow the layout.
+pub fn decode_part(body: &[u8]) -> Option<(Level, Lane)> {
+    let (level, part) = body.split_first()?;
+    Some((Level::new(*level)?, Lane::decode(part)?))
+}
+
+fn put_delayed(sideline: &Sideline, out: &mut Vec<u8>) {
+    out.put_u32(sideline.delayed.len() as u32);
+    for (delay_id, delayed) in &sideline.delayed {
+        out.put_u64(*delay_id);
+        out.put_u64(delayed.due_ms);
+        out.put_u64(delayed.expires_ms);
+        out.put_u64(delayed.at.number());
+        out.put_u32(delayed.len);
+    }
+}
+
+/// A delayed message read back.
+pub struct StoredDelay {
+    pub delay_id: u64,
+    pub due_ms: u64,
+    pub expires_ms: u64,
+    pub at: Lsn,
+    pub len: u32,
+}
+
+/// A mailbox read back.
+pub struct StoredMailbox {
+    pub captured_at: Lsn,
+    pub mailbox: Mailbox,
+    pub desc: Box<str>,
+    pub reserved_ids: u64,
+    pub next_delay: u64,
+    pub keys: Vec<(u64, Box<str>)>,
+    pub expiries: Vec<(u64, u64)>,
+    pub delayed: Vec<StoredDelay>,
+    pub groups: Vec<(Box<str>, Group)>,
+    pub lanes: Vec<(Level, Lane)>,
+}
+
+impl StoredMailbox {
+    /// Reads a mailbox's section and its policy, still encoded: what that says may be newer than
+    /// this version. `None` if it does not follow the layout.
+    pub fn decode(body: &[u8]) -> Option<(StoredMailbox, &[u8])> {
+        let from = &mut Reader::new(body);
+        let captured_at = Lsn::from_number(from.u64()?);
+        let number = read_id(from)?;
+        let address: Arc<str> = from.short_str()?.into();
+        let (created_ms, expires_ms) = (from.u64()?, from.u64()?);
+        let mut mailbox = Mailbox::new(number, address, created_ms, expires_ms);
+        mailbox.next_id = read_id(from)?;
+        let next_id = mailbox.next_id;
+        let policy = from.medium()?;
+        let stored = StoredMailbox {
+            captured_at,
+            mailbox,
+            desc: from.medium_str()?.into(),
+            reserved_ids: read_id(from)?,
+            next_delay: read_id(from)?,
+            keys: list(from, |from| Some((from.u64()?, from.medium_str()?.into())))?,
+            expiries: list(from, |from| Some((from.u64()?, from.u64()?)))?,
+            delayed: list(from, |from| {
+                Some(StoredDelay {
+                    delay_id: read_id(from)?,
+                    due_ms: from.u64()?,
+                    expires_ms: from.u64()?,
+                    at: Lsn::from_number(from.u64()?),
+                    len: from.u32()?,
+                })
+            })?,
+            groups: list(from, |from| {
+                let name = from.short_str()?.into();
+                let len = usize::try_from(from.u64()?).ok()?;
+                Some((name, Group::decode(from.take(len)?)?))
+            })?,
+            lanes: read_lanes(from, next_id)?,
+        };
+        Some((stored, policy))
+    }
+}
+
+fn list<'a, T>(
+    from: &mut Reader<'a>,
+    mut item: impl FnMut(&mut Reader<'a>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let count = from.u32()?;
+    let mut items = Vec::new();
+    for _ in 0..count {
+        items.push(item(from)?);
+    }
+    Some(items)
+}
+
+fn read_id(from: &mut Reader<'_>) -> Option<u64> {
+    from.u64().filter(|id| *id < MAX_ID)
+}
+
+fn read_lanes(from: &mut Reader<'_>, next_id: u64) -> Option<Vec<(Level, Lane)>> {
+    let mut lanes: Vec<(Level, Lane)> = Vec::new();
+    for _ in 0..from.u8()? {
+        let level = Level::new(from.u8()?)?;
+        let len = usize::try_from(from.u64()?).ok()?;
+        let lane = Lane::decode(from.take(len)?)?;
+        let ascends = lanes.last().is_none_or(|(last, _)| *last < level);
+        if !ascends || lane.last().is_some_and(|entry| entry.msg_id >= next_id) {
+            return None;
+        }
+        lanes.push((level, lane));
+    }
+    from.is_empty().then_some(lanes)
+}

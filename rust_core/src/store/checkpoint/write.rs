@@ -1,0 +1,153 @@
+//! Making a checkpoint in small steps: capture under the store's lock, write without it.
+
+use std::sync::Arc;
+
+use super::OnDisk;
+use super::format::{Captured, END, HEAD, Head, MAGIC, VERSION, encode_part};
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Error, Result};
+use crate::log::{Lsn, Syncer, names};
+use crate::store::Store;
+use crate::wire::bytes::Put;
+use crate::wire::section;
+
+/// Encoded bytes are written when there are this many.
+const WRITE_AT: usize = 1 << 20;
+
+/// Keys, expiries and deliveries of a captured mailbox are copied: this many count as a mailbox.
+const HEAVY: usize = 64;
+
+/// A checkpoint being made. Dropped unfinished, it takes its file with it.
+pub struct Checkpointer {
+    disk: Arc<dyn Disk>,
+    syncer: Arc<Syncer>,
+    file: Arc<dyn DiskFile>,
+    number: u32,
+    start: Lsn,
+    log_bytes: u64,
+    next_slot: u32,
+    captured: Vec<Captured>,
+    /// Sections of mailboxes and lanes so far.
+    sections: u64,
+    buffer: Vec<u8>,
+    written: u64,
+    /// The file has its final name.
+    named: bool,
+}
+
+impl Store {
+    /// Begins a checkpoint of the state from here on.
+    pub fn begin_checkpoint(&mut self) -> Result<Checkpointer> {
+        self.log.flush()?;
+        let Some(number) = self.checkpoints.last_number.checked_add(1) else {
+            return Err(Error::WritesStopped("checkpoint numbers have run out".to_owned()));
+        };
+        self.checkpoints.last_number = number;
+        let name = unfinished(number);
+        let file = self.disk.create(&name).map_err(|e| Error::io("create", name, e))?;
+        let start = self.log.end();
+        let (epoch, next_number) = (self.state.epoch, self.state.next_number);
+        let mut buffer = MAGIC.to_vec();
+        let head = Head { version: VERSION, start, epoch, next_number };
+        section::append(&mut buffer, HEAD, |out| head.encode(out));
+        Ok(Checkpointer {
+            disk: Arc::clone(&self.disk),
+            syncer: self.syncer(),
+            file,
+            number,
+            start,
+            log_bytes: self.log.appended(),
+            next_slot: 0,
+            captured: Vec::new(),
+            sections: 0,
+            buffer,
+            written: 0,
+            named: false,
+        })
+    }
+
+    /// Captures up to `budget` more mailboxes; false when all have been.
+    pub fn capture(&mut self, checkpointer: &mut Checkpointer, budget: usize) -> Result<bool> {
+        let at = self.log.end();
+        let from = checkpointer.next_slot;
+        let end = self.state.slot_count().min(from.saturating_add(budget.min(1 << 30) as u32));
+        let mut weight = 0;
+        for index in from..end {
+            checkpointer.next_slot = index + 1;
+            if let Some(slot) = self.state.slot(index) {
+                checkpointer.captured.push(Captured::new(slot, at));
+                weight += slot.weight();
+            }
+            if weight > budget.saturating_mul(HEAVY) {
+                break;
+            }
+        }
+        // What was captured must be in the log before the checkpoint counts.
+        self.log.flush()?;
+        Ok(from < checkpointer.next_slot)
+    }
+}
+
+impl Checkpointer {
+    /// Writes what has been captured.
+    pub fn write(&mut self) -> Result<()> {
+        for mut mailbox in std::mem::take(&mut self.captured) {
+            mailbox.encode(&mut self.buffer);
+            self.section_done()?;
+            for (level, part) in mailbox.further_parts() {
+                encode_part(level, part, &mut self.buffer);
+                self.section_done()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn section_done(&mut self) -> Result<()> {
+        self.sections += 1;
+        if self.buffer.len() >= WRITE_AT { self.write_buffer() } else { Ok(()) }
+    }
+
+    fn write_buffer(&mut self) -> Result<()> {
+        let written = self.file.write_at(&self.buffer, self.written);
+        written.map_err(|e| Error::io("write", unfinished(self.number), e))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Makes the checkpoint durable. The log goes first: a checkpoint must not know more than it.
+    pub fn finish(&mut self) -> Result<()> {
+        self.write()?;
+        let sections = self.sections;
+        section::append(&mut self.buffer, END, |out| out.put_u64(sections));
+        self.write_buffer()?;
+        self.syncer.round()?;
+        let (temporary, name) = (unfinished(self.number), names::checkpoint(self.number));
+        self.file.sync().map_err(|e| Error::io("sync", temporary.clone(), e))?;
+        let renamed = self.disk.rename(&temporary, &name);
+        self.named = renamed.is_ok();
+        let durable = renamed.and_then(|()| self.disk.sync_dir());
+        durable.map_err(|e| Error::io("rename", temporary, e))
+    }
+
+    pub(super) fn on_disk(&self) -> OnDisk {
+        OnDisk { number: self.number, start: self.start, size: self.written }
+    }
+
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.log_bytes
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        if !self.named {
+            // On a full disk every try would leave more behind. What stays goes with the next open.
+            let _ = self.disk.remove(&unfinished(self.number));
+        }
+    }
+}
+
+fn unfinished(number: u32) -> String {
+    names::checkpoint(number) + names::UNFINISHED
+}

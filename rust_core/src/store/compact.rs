@@ -1,0 +1,182 @@
+//! Taking disk space back: live messages of mostly dead segments are copied to the end of the log,
+//! and segments without live messages are removed.
+//!
+//! A segment is removed only when everything that made it dead is durable, and when neither kept
+//! checkpoint needs it for replay.
+
+use std::sync::Arc;
+
+use super::Store;
+use crate::disk::DiskFile;
+use crate::error::{Error, Result};
+use crate::log::{FIRST_RECORD, Found, Log, Lsn, Scan, Space, names};
+use crate::time::Now;
+use crate::wire::op::{Message, kind};
+use crate::wire::record::FLAG_MOVED;
+
+/// Segments with less than 2/3 of their bytes live are rewritten: together with two checkpoints the
+/// files then stay within twice the live bytes.
+const LIVE: (u64, u64) = (2, 3);
+
+/// Segments smaller than this part of a full one are merged when there are `MANY` of them.
+const SMALL: u32 = 8;
+const MANY: usize = 8;
+
+/// A segment being rewritten.
+pub struct Compactor {
+    number: u32,
+    salt: u64,
+    end: u32,
+    file: Arc<dyn DiskFile>,
+    bytes: Vec<u8>,
+    position: u32,
+}
+
+impl Compactor {
+    /// Reads the segment; needs no lock.
+    pub fn load(&mut self) -> Result<()> {
+        self.bytes.resize(self.end as usize, 0);
+        let got = self.file.read_at(&mut self.bytes, 0);
+        let got = got.map_err(|e| Error::io("read", names::segment(self.number), e))?;
+        self.bytes.truncate(got);
+        Ok(())
+    }
+}
+
+impl Store {
+    /// The segment most worth rewriting, if any is.
+    pub fn pick_compaction(&self) -> Option<Compactor> {
+        let (num, den) = LIVE;
+        let active = self.log.active();
+        let small = u64::from(self.options.segment_bytes / SMALL);
+        let candidates = || {
+            let sealed = self.log.segments().range(..active.min(self.checkpoints.floor()));
+            sealed.filter(|(number, _)| !self.stuck.contains(*number)).filter_map(
+                |(&n, segment)| {
+                    let live = self.state.live.of(n);
+                    (live > 0).then_some((n, live, u64::from(segment.end), segment))
+                },
+            )
+        };
+        let merge = candidates().filter(|(_, _, end, _)| *end < small).count() >= MANY;
+        let worth = candidates()
+            .filter(|(_, live, end, _)| live * den < end * num || (merge && *end < small));
+        let (number, _, _, segment) = worth.min_by_key(|(_, live, end, _)| live * 1000 / end)?;
+        Some(Compactor {
+            number,
+            salt: segment.salt,
+            end: segment.end,
+            file: Arc::clone(&segment.file),
+            bytes: Vec::new(),
+            position: FIRST_RECORD,
+        })
+    }
+
+    /// Leaves a segment that could not be rewritten as it is.
+    pub fn give_up_compaction(&mut self, compactor: &Compactor) {
+        self.stuck.insert(compactor.number);
+    }
+
+    /// Looks at up to `budget` records and copies the first one that is live; false when the
+    /// segment has been gone through.
+    pub fn compact(&mut self, compactor: &mut Compactor, budget: usize, now: Now) -> Result<bool> {
+        let Compactor { number, salt, position, .. } = *compactor;
+        let mut scan = Scan::new(&compactor.bytes, number, salt, position);
+        for _ in 0..budget {
+            match scan.next() {
+                Some(Found::Record { at, record }) => {
+                    let message = match record.kind {
+                        kind::MESSAGE | kind::DELAYED => Message::decode(record.body),
+                        _ => None,
+                    };
+                    if let Some(message) = message
+                        && self.move_message(at, record.kind, record.mailbox, &message, now)?
+                    {
+                        compactor.position = scan.offset();
+                        return Ok(true);
+                    }
+                }
+                Some(Found::Damage { .. } | Found::Torn { .. }) => {}
+                None => {
+                    if self.state.live.of(number) > 0 {
+                        // An unreadable message is still counted here: its bytes are not to go.
+                        self.stuck.insert(number);
+                    }
+                    return Ok(false);
+                }
+            }
+            compactor.position = scan.offset();
+        }
+        Ok(true)
+    }
+
+    /// Copies the message at `at` to the end of the log if the index still points there.
+    fn move_message(
+        &mut self,
+        at: Lsn,
+        kind: u8,
+        number: u64,
+        message: &Message<'_>,
+        now: Now,
+    ) -> Result<bool> {
+        let Some(index) = self.state.find(message.address) else { return Ok(false) };
+        let Some(slot) = self.state.slot_of(index, number) else { return Ok(false) };
+        let place = if kind == kind::DELAYED {
+            slot.mailbox.sideline().and_then(|s| s.delayed.get(&message.msg_id)).map(|d| d.at)
+        } else {
+            slot.mailbox.get(message.msg_id).map(|(_, entry)| entry.at)
+        };
+        if place != Some(at) {
+            return Ok(false);
+        }
+        self.log.reserve(Log::record_len(message.encoded_len()), Space::Store, now.wall_ms)?;
+        let placed = self.log.append(kind, FLAG_MOVED, number, |out| message.encode(out));
+        if kind == kind::DELAYED {
+            self.state.put_delayed(index, message, placed.into());
+        } else {
+            self.state.put_message(index, message, placed.into());
+        }
+        Ok(true)
+    }
+
+    /// Removes segments that nothing needs; returns how many. A segment found dead is removed by a
+    /// later call, once what made it dead is durable.
+    pub fn reclaim(&mut self) -> Result<usize> {
+        let durable = self.log.syncer().durable();
+        let ready: Vec<u32> =
+            self.dying.iter().filter(|(_, dead_at)| durable >= *dead_at).map(|(n, _)| *n).collect();
+        for &number in &ready {
+            self.log.remove_segment(number)?;
+            self.dying.retain(|(dying, _)| *dying != number);
+        }
+        let end = self.log.end();
+        let limit = self.log.active().min(self.checkpoints.floor());
+        for &number in self.log.segments().range(..limit).map(|(number, _)| number) {
+            let dead = self.state.live.of(number) == 0 && self.state.graves_are_settled();
+            if dead && !self.dying.iter().any(|(dying, _)| *dying == number) {
+                self.dying.push((number, end));
+            }
+        }
+        Ok(ready.len())
+    }
+
+    /// Segments waiting to be removed.
+    pub fn dying_segments(&self) -> usize {
+        self.dying.len()
+    }
+
+    /// True when a checkpoint would let dead or rewritable segments go.
+    pub fn reclaim_blocked(&self) -> bool {
+        let (num, den) = LIVE;
+        let active = self.log.active();
+        let blocked = self.log.segments().range(self.checkpoints.floor()..active);
+        let (mut live, mut total) = (0, 0);
+        for (&number, segment) in blocked {
+            live += self.state.live.of(number);
+            total += u64::from(segment.end);
+        }
+        // A checkpoint must not cost more than what it frees.
+        let worth = u64::from(self.options.segment_bytes).max(self.checkpoints.size());
+        total >= worth && live * den < total * num
+    }
+}

@@ -1,0 +1,127 @@
+//! Moving messages that were delivered too often, or given up, to the dead-letter mailbox.
+
+use std::sync::Arc;
+
+use super::create::NewMailbox;
+use super::{Send, Store};
+use crate::error::{Error, Result};
+use crate::group::{Pick, ranges};
+use crate::mailbox::Entry;
+use crate::time::Now;
+use crate::wire::op::Op;
+
+/// Why a message is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Delivered `max_deliver` times without acknowledgement.
+    MaxDeliver,
+    /// A member asked to never have it again.
+    Terminated,
+}
+
+impl Reason {
+    fn name(self) -> &'static str {
+        match self {
+            Reason::MaxDeliver => "max_deliver",
+            Reason::Terminated => "terminated",
+        }
+    }
+}
+
+impl Store {
+    /// Moves the returned messages of a group that have reached `max_deliver`.
+    pub(super) fn bury_exhausted(&mut self, index: u32, at: usize, max_deliver: u32, now: Now) {
+        let Some(slot) = self.state.slot(index) else { return };
+        let Some(group) = slot.groups().get(at) else { return };
+        for pick in group.group.exhausted(slot.mailbox.lanes(), max_deliver) {
+            // What cannot be moved now stays available, undelivered, until it can.
+            let _ = self.dead_letter(index, at, &pick, Reason::MaxDeliver, now);
+        }
+    }
+
+    /// Moves one message: a copy with its history enters the dead-letter mailbox and the group has
+    /// done with the original, in one atomic unit. Without a dead-letter mailbox it is only done with.
+    pub(super) fn dead_letter(
+        &mut self,
+        index: u32,
+        at: usize,
+        pick: &Pick,
+        reason: Reason,
+        now: Now,
+    ) -> Result<()> {
+        let Some(slot) = self.state.slot(index) else { return Ok(()) };
+        let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let Some(target) = slot.mailbox.policy().dead_letter.clone() else {
+            return self.confirm(index, at, &[pick.entry.msg_id], now);
+        };
+        let source = Arc::clone(&slot.mailbox.address);
+        let work_queue = slot.mailbox.policy().work_queue;
+        let target = match self.lookup(&target, now) {
+            Ok(target) => target,
+            Err(_) => self.add_dead_letter_mailbox(&target, now)?,
+        };
+        let Some(batch) = self.read_one(index, pick)? else { return Ok(()) };
+        let Some((_, message)) = batch.iter().next() else { return Ok(()) };
+        let mut headers = message.headers.to_vec();
+        let history = [
+            ("mq9-dead-reason", reason.name().to_owned()),
+            ("mq9-dead-mailbox", source.to_string()),
+            ("mq9-dead-group", group.to_string()),
+            ("mq9-dead-msg-id", pick.entry.msg_id.to_string()),
+            ("mq9-dead-deliveries", pick.count.to_string()),
+            ("mq9-dead-key", message.key.to_owned()),
+        ];
+        for (name, value) in history.iter().filter(|(_, value)| !value.is_empty()) {
+            headers.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+        let copy = Send {
+            level: pick.level,
+            key: "",
+            tags: message.tags,
+            headers: &headers,
+            payload: message.payload,
+            delay_ms: 0,
+            ttl_ms: 0,
+        };
+        let mut ranges = Vec::new();
+        ranges::encode_ids([pick.entry.msg_id], &mut ranges);
+        let acked = Op::Acked { group: &group, ranges: &ranges };
+        let removed = Op::Removed { ranges: &ranges };
+        let both = [(index, &acked), (index, &removed)];
+        let logged = match (self.state.in_memory(index), work_queue) {
+            (true, _) => &both[..0],
+            (false, false) => &both[..1],
+            (false, true) => &both[..],
+        };
+        self.send_to(target, &copy, logged, now)?;
+        self.confirmed(index, at, &[pick.entry.msg_id]);
+        Ok(())
+    }
+
+    fn add_dead_letter_mailbox(&mut self, address: &str, now: Now) -> Result<u32> {
+        // An expired one that has not been swept yet still holds the address.
+        if let Some(expired) = self.state.find(address) {
+            self.drop_mailbox(expired);
+        }
+        self.add_mailbox(&NewMailbox { address, ..NewMailbox::default() }, now)
+    }
+
+    /// Reads a single message; `None` if it is damaged and has been taken out.
+    fn read_one(&mut self, index: u32, pick: &Pick) -> Result<Option<super::Fetched>> {
+        let picks: [(_, Entry, u32); 1] = [(pick.level, pick.entry, pick.count)];
+        match self.read(index, &picks) {
+            Ok(batch) => Ok(Some(batch)),
+            Err(super::fetch::Unread::Damaged) => Ok(None),
+            Err(super::fetch::Unread::Failed(e)) => Err(e),
+        }
+    }
+}
+
+impl From<super::fetch::Unread> for Error {
+    fn from(unread: super::fetch::Unread) -> Error {
+        match unread {
+            super::fetch::Unread::Damaged => Error::MessageNotFound,
+            super::fetch::Unread::Failed(e) => e,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A batch of messages read from the store, in one buffer.
+
+use crate::mailbox::{Entry, Level};
+use crate::wire::op::Message;
+
+/// What the index knows of a message in a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    /// Its offset in the mailbox.
+    pub msg_id: u64,
+    /// Its level.
+    pub level: Level,
+    /// When it got its `msg_id`.
+    pub create_ms: u64,
+    /// How often the group has been given it, this time included; 0 without a group.
+    pub deliveries: u32,
+    start: usize,
+    end: usize,
+}
+
+/// A batch of messages.
+#[derive(Debug, Default, Clone)]
+pub struct Fetched {
+    bytes: Vec<u8>,
+    list: Vec<Meta>,
+}
+
+impl Fetched {
+    pub(super) fn new(bytes: Vec<u8>, capacity: usize) -> Fetched {
+        Fetched { bytes, list: Vec::with_capacity(capacity) }
+    }
+
+    /// Adds a message whose encoded body lies at `start..end` of the buffer.
+    pub(super) fn push(
+        &mut self,
+        level: Level,
+        entry: &Entry,
+        deliveries: u32,
+        start: usize,
+        end: usize,
+    ) {
+        let (msg_id, create_ms) = (entry.msg_id, entry.create_ms);
+        self.list.push(Meta { msg_id, level, create_ms, deliveries, start, end });
+    }
+
+    /// How many messages there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// True without messages.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The messages in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Meta, Message<'_>)> {
+        self.list.iter().filter_map(|meta| {
+            Some((*meta, Message::decode(self.bytes.get(meta.start..meta.end)?)?))
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! What is in the store, for operators and tests.
+
+use super::Store;
+use crate::error::Result;
+use crate::mailbox::{LEVELS, Policy};
+use crate::time::Now;
+
+/// What is known of a mailbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MailboxInfo {
+    /// Its address.
+    pub address: String,
+    /// Free text.
+    pub desc: String,
+    /// Wall time of creation.
+    pub created_ms: u64,
+    /// Wall time of expiry; 0 is never.
+    pub expires_ms: u64,
+    /// Messages that can be fetched.
+    pub messages: u64,
+    /// Messages that are not due yet.
+    pub delayed: u64,
+    /// Bytes of both, as stored.
+    pub bytes: u64,
+    /// The `msg_id` of the next message.
+    pub next_id: u64,
+    /// Its policy.
+    pub policy: Policy,
+    /// Its groups.
+    pub groups: Vec<GroupInfo>,
+}
+
+/// What is known of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupInfo {
+    /// Its name.
+    pub name: String,
+    /// Per level, the first `msg_id` not delivered yet.
+    pub cursors: [u64; LEVELS],
+    /// Messages delivered and not acknowledged.
+    pub outstanding: u64,
+}
+
+/// What is known of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreInfo {
+    /// Mailboxes.
+    pub mailboxes: u64,
+    /// Segment files.
+    pub segments: u64,
+    /// Bytes of records in them.
+    pub log_bytes: u64,
+    /// Bytes of records that hold live messages.
+    pub live_bytes: u64,
+    /// Size of the newest checkpoint.
+    pub checkpoint_bytes: u64,
+    /// How many times the store has been opened.
+    pub epoch: u32,
+}
+
+impl Store {
+    /// What is known of a mailbox.
+    pub fn mailbox(&mut self, address: &str, now: Now) -> Result<MailboxInfo> {
+        self.tick(now);
+        let index = self.lookup(address, now)?;
+        Ok(self.describe(index))
+    }
+
+    /// Up to `limit` mailboxes from slot `from` on, and the slot to go on with.
+    pub fn mailboxes(&self, from: u32, limit: usize) -> (Vec<MailboxInfo>, Option<u32>) {
+        let mut list = Vec::new();
+        for index in from..self.state.slot_count() {
+            if list.len() >= limit {
+                return (list, Some(index));
+            }
+            if self.state.slot(index).is_some() {
+                list.push(self.describe(index));
+            }
+        }
+        (list, None)
+    }
+
+    /// What is known of the store.
+    pub fn info(&self) -> StoreInfo {
+        StoreInfo {
+            mailboxes: self.state.len() as u64,
+            segments: self.log.segments().len() as u64,
+            log_bytes: self.log.bytes(),
+            live_bytes: self.state.live.total(),
+            checkpoint_bytes: self.checkpoints.size(),
+            epoch: self.state.epoch,
+        }
+    }
+
+    fn describe(&self, index: u32) -> MailboxInfo {
+        let Some(slot) = self.state.slot(index) else { return MailboxInfo::empty() };
+        let mailbox = &slot.mailbox;
+        let sideline = mailbox.sideline();
+        MailboxInfo {
+            address: mailbox.address.to_string(),
+            desc: sideline.map_or_else(String::new, |s| s.desc.to_string()),
+            created_ms: mailbox.created_ms,
+            expires_ms: mailbox.expires_ms,
+            messages: mailbox.visible() as u64,
+            delayed: sideline.map_or(0, |s| s.delayed.len() as u64),
+            bytes: mailbox.bytes,
+            next_id: mailbox.next_id,
+            policy: mailbox.policy().clone(),
+            groups: slot
+                .groups()
+                .iter()
+                .map(|g| GroupInfo {
+                    name: g.name.to_string(),
+                    cursors: *g.group.cursors(),
+                    outstanding: g.group.outstanding() as u64,
+                })
+                .collect(),
+        }
+    }
+}
+
+impl MailboxInfo {
+    fn empty() -> MailboxInfo {
+        MailboxInfo {
+            address: String::new(),
+            desc: String::new(),
+            created_ms: 0,
+            expires_ms: 0,
+            messages: 0,
+            delayed: 0,
+            bytes: 0,
+            next_id: 0,
+            policy: Policy::default(),
+            groups: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The store: mailboxes, groups and their log, behind one set of commands.
+//!
+//! A command plans against the state, reserves log space, appends its records, applies them, in
+//! that order: an error before the append leaves nothing changed. What a command promises may be
+//! told to the client once [`Store::acknowledged`] has reached the [`Store::end`] seen after it.
+//! The store is not shared: callers put it behind a lock, and background work holds that lock only
+//! for short steps.
+
+mod ack;
+mod addresses;
+mod checkpoint;
+mod compact;
+mod create;
+mod damage;
+mod dead_letter;
+mod fetch;
+mod fetched;
+mod info;
+mod live;
+mod maintain;
+mod open;
+mod query;
+mod replay;
+mod send;
+mod slot;
+mod state;
+mod tick;
+mod timers;
+mod waiters;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub use ack::{Ack, AckKind};
+pub use checkpoint::Checkpointer;
+pub use compact::Compactor;
+pub use create::NewMailbox;
+pub use damage::{Damage, DamageKind};
+pub use fetch::{Fetch, FetchOutcome, GroupFetch, MemberId, Start};
+pub use fetched::{Fetched, Meta};
+pub use info::{GroupInfo, MailboxInfo, StoreInfo};
+pub use maintain::{Shared, maintain};
+pub use query::Query;
+pub use send::Send;
+pub use waiters::Completion;
+
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::log::{Log, LogOptions, Lsn, Placed, SyncMode, Syncer};
+use crate::time::Now;
+use crate::wire::op::Op;
+use crate::wire::record::{FLAG_MORE, FLAG_REST};
+use checkpoint::Checkpoints;
+use state::{Place, State};
+use waiters::Waiters;
+
+/// Smallest and largest size of a segment: offsets must fit 32 bits with room to spare.
+const MIN_SEGMENT: u32 = 4 << 10;
+const MAX_SEGMENT: u32 = 1 << 30;
+
+/// Settings of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Size at which a segment is closed.
+    pub segment_bytes: u32,
+    /// Steps in which disk space is reserved.
+    pub allocate_bytes: u32,
+    /// When acknowledgements may leave.
+    pub sync: SyncMode,
+    /// How long a member may hold a message where neither request nor mailbox says.
+    pub ack_wait_ms: u64,
+    /// Most groups of one mailbox.
+    pub max_groups: usize,
+    /// A checkpoint is due when this much log has been written since the last, and at least as
+    /// much as the last checkpoint's own size.
+    pub checkpoint_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            segment_bytes: 64 << 20,
+            allocate_bytes: 4 << 20,
+            sync: SyncMode::Always,
+            ack_wait_ms: 30_000,
+            max_groups: 1024,
+            checkpoint_bytes: 256 << 20,
+        }
+    }
+}
+
+impl Options {
+    fn log(&self) -> LogOptions {
+        LogOptions {
+            segment_bytes: self.segment_bytes.clamp(MIN_SEGMENT, MAX_SEGMENT),
+            allocate_bytes: self.allocate_bytes,
+            sync: self.sync,
+        }
+    }
+}
+
+/// An open store. Dropping it without [`Store::close`] is like a crash: nothing acknowledged is
+/// lost, but the next open reads the log's tail.
+pub struct Store {
+    disk: Arc<dyn Disk>,
+    options: Options,
+    state: State,
+    log: Log,
+    checkpoints: Checkpoints,
+    waiters: Waiters,
+    /// Dead segments, and how far the log must be durable before they go.
+    dying: Vec<(u32, Lsn)>,
+    /// Segments that compaction cannot empty.
+    stuck: BTreeSet<u32>,
+    damage: Vec<Damage>,
+    _lock: Box<dyn std::marker::Send + Sync>,
+}
+
+impl Store {
+    /// The settings it was opened with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The end of the log. What a command just did is promised once acknowledged this far.
+    pub fn end(&self) -> Lsn {
+        self.log.end()
+    }
+
+    /// How far replies may leave.
+    pub fn acknowledged(&self) -> Lsn {
+        self.log.syncer().acknowledged()
+    }
+
+    /// The shared state of group commit, for a [`crate::log::SyncThread`].
+    pub fn syncer(&self) -> Arc<Syncer> {
+        Arc::clone(self.log.syncer())
+    }
+
+    /// Writes appended records to the operating system: once per batch of commands.
+    pub fn flush(&mut self) -> Result<()> {
+        self.log.flush()
+    }
+
+    /// Writes and syncs: everything done so far is durable after this.
+    pub fn sync(&mut self) -> Result<()> {
+        self.log.sync()
+    }
+
+    /// Closes the segment being written and goes on in a new one.
+    pub fn rotate(&mut self, now: Now) -> Result<()> {
+        self.log.rotate(now.wall_ms)
+    }
+
+    /// What was found damaged since the store was opened, opening included.
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+
+    /// Writes a checkpoint, so that the next open is quick, and closes the store.
+    pub fn close(mut self) -> Result<()> {
+        self.sync()?;
+        self.checkpoint()
+    }
+
+    /// The slot of a mailbox that exists now.
+    fn lookup(&self, address: &str, now: Now) -> Result<u32> {
+        self.state
+            .find(address)
+            .filter(|&at| self.state.slot(at).is_some_and(|s| !s.mailbox.is_expired(now.wall_ms)))
+            .ok_or_else(|| Error::MailboxNotFound(address.to_owned()))
+    }
+
+    /// Appends records, each about the mailbox in a slot, of which all count or none. Returns where
+    /// the first lies. Their space must have been reserved at once: a unit lies in one segment.
+    fn append_unit(&mut self, records: &[(u32, &Op<'_>)]) -> Option<Placed> {
+        let mut first = None;
+        for (at, (index, op)) in records.iter().enumerate() {
+            let rest = if at > 0 { FLAG_REST } else { 0 };
+            let more = if at + 1 < records.len() { FLAG_MORE } else { 0 };
+            let placed = self.append(*index, rest | more, op);
+            first.get_or_insert(placed);
+        }
+        first
+    }
+
+    /// Appends a record about the mailbox in slot `index`.
+    fn append(&mut self, index: u32, flags: u8, op: &Op<'_>) -> Placed {
+        let number = self.state.slot(index).map_or(0, |slot| slot.mailbox.number);
+        self.log.append(op.kind(), flags, number, |out| op.encode(out))
+    }
+}
+
+/// Bytes the records of a unit may take.
+fn space_for_unit(records: &[(u32, &Op<'_>)]) -> usize {
+    records.iter().map(|(_, op)| Log::record_len(op.max_len())).sum()
+}
+
+/// Bytes the records of `ops` may take.
+fn space_for(ops: &[&Op<'_>]) -> usize {
+    ops.iter().map(|op| Log::record_len(op.max_len())).sum()
+}
+
+impl From<Placed> for Place {
+    fn from(placed: Placed) -> Place {
+        Place { at: placed.at, len: placed.len }
+    }
+}

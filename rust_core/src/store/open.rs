@@ -1,0 +1,210 @@
+//! Opening a data directory: newest sound checkpoint, log tail, then a new segment.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use super::checkpoint::{Checkpoints, Loaded, load};
+use super::damage::{Damage, DamageKind, set_aside};
+use super::replay::Replay;
+use super::waiters::Waiters;
+use super::{Options, Store};
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::log::{FIRST_RECORD, Found, Header, Log, Lsn, Scan, Segment, names};
+use crate::time::Now;
+use crate::wire::op::Op;
+
+/// The segments found on disk.
+struct OnDisk {
+    segments: BTreeMap<u32, Segment>,
+    /// The segment each one says it follows.
+    previous: BTreeMap<u32, u32>,
+    first_free: u32,
+    /// Bytes of log that were replayed.
+    replayed: u64,
+}
+
+impl Store {
+    /// Opens the store in `disk`, or makes a new one. `entropy` must be random: it keeps payloads
+    /// from being mistaken for records.
+    pub fn open(disk: Arc<dyn Disk>, options: Options, entropy: u64, now: Now) -> Result<Store> {
+        let lock = disk.lock().map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => Error::Locked,
+            _ => Error::io("lock", "the data directory", e),
+        })?;
+        let names = disk.list().map_err(|e| Error::io("list", "the data directory", e))?;
+        for name in names.iter().filter(|name| name.ends_with(names::UNFINISHED)) {
+            let _ = disk.remove(name);
+        }
+        let mut damage = Vec::new();
+        let mut on_disk = find_segments(&*disk, &names, &mut damage)?;
+        let (loaded, mut checkpoints) = newest_checkpoint(&*disk, &names, now, &mut damage)?;
+        let Loaded { mut state, known, last_position, .. } = loaded;
+        let start = checkpoints.newest.map_or(Lsn::NONE, |c| c.start);
+        on_disk.first_free = on_disk.first_free.max(last_position.segment().saturating_add(1));
+
+        let replay = Replay::new(&mut state, known);
+        damage.extend(replay_tail(&*disk, &mut on_disk, start, replay)?);
+        state.settle_all_graves();
+        damage.extend(state.recount(&on_disk.segments, now));
+
+        let OnDisk { segments, first_free, replayed, .. } = on_disk;
+        checkpoints.replayed = replayed;
+        let log = Log::start(
+            Arc::clone(&disk),
+            options.log(),
+            entropy,
+            segments,
+            first_free,
+            now.wall_ms,
+        )?;
+        state.epoch = state.epoch.saturating_add(1);
+        let epoch = state.epoch;
+        let mut store = Store {
+            disk,
+            options,
+            state,
+            log,
+            checkpoints,
+            waiters: Waiters::default(),
+            dying: Vec::new(),
+            stuck: Default::default(),
+            damage,
+            _lock: lock,
+        };
+        let opened = Op::Opened { epoch, wall_ms: now.wall_ms };
+        store.log.append(opened.kind(), 0, 0, |out| opened.encode(out));
+        store.log.flush()?;
+        Ok(store)
+    }
+}
+
+fn find_segments(disk: &dyn Disk, names: &[String], damage: &mut Vec<Damage>) -> Result<OnDisk> {
+    let mut found =
+        OnDisk { segments: BTreeMap::new(), previous: BTreeMap::new(), first_free: 1, replayed: 0 };
+    for name in names {
+        let Some(number) = names::segment_number(name) else { continue };
+        let failed = |action, e| Error::io(action, name.clone(), e);
+        found.first_free = found.first_free.max(number.saturating_add(1));
+        let file = disk.open(name).map_err(|e| failed("open", e))?;
+        let mut bytes = [0; FIRST_RECORD as usize];
+        let got = file.read_at(&mut bytes, 0).map_err(|e| failed("read", e))?;
+        let len = file.size().map_err(|e| failed("read", e))?;
+        match Header::decode(name, &bytes[..got])?.filter(|header| header.number == number) {
+            Some(header) => {
+                let end = u32::try_from(len).unwrap_or(u32::MAX);
+                found.segments.insert(number, Segment { file, salt: header.salt, end });
+                found.previous.insert(number, header.previous);
+            }
+            None => {
+                let mut bytes = vec![0; len.min(1 << 32) as usize];
+                let got = file.read_at(&mut bytes, 0).map_err(|e| failed("read", e))?;
+                let records = bytes.get(FIRST_RECORD as usize..got).unwrap_or_default();
+                if records.iter().all(|&byte| byte == 0) {
+                    // A segment that was being created, most likely; or the disk lost it all.
+                    if len > 0 {
+                        damage.push(Damage::at(Lsn::new(number, 0), len, DamageKind::TornTail));
+                    }
+                    let _ = disk.remove(name);
+                } else {
+                    damage.push(rename_aside(disk, name, len, DamageKind::Segment));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Keeps an unreadable file under another name.
+fn rename_aside(disk: &dyn Disk, name: &str, bytes: u64, kind: DamageKind) -> Damage {
+    let kept = names::set_aside(name, 0);
+    let set_aside = disk.rename(name, &kept).is_ok().then_some(kept);
+    Damage { file: name.to_owned(), offset: 0, bytes, kind, set_aside }
+}
+
+fn newest_checkpoint(
+    disk: &dyn Disk,
+    names: &[String],
+    now: Now,
+    damage: &mut Vec<Damage>,
+) -> Result<(Loaded, Checkpoints)> {
+    let mut numbers: Vec<u32> = names.iter().filter_map(|n| names::checkpoint_number(n)).collect();
+    numbers.sort_unstable_by(|a, b| b.cmp(a));
+    let last_number = numbers.first().copied().unwrap_or(0);
+    let mut checkpoints = Checkpoints { last_number, ..Checkpoints::default() };
+    let mut sound: Option<Loaded> = None;
+    for number in numbers {
+        match &sound {
+            Some(_) if checkpoints.previous.is_none() => {
+                checkpoints.previous = super::checkpoint::peek(disk, number)?;
+                if checkpoints.previous.is_none() {
+                    let name = names::checkpoint(number);
+                    damage.push(rename_aside(disk, &name, 0, DamageKind::Checkpoint));
+                }
+            }
+            Some(_) => {
+                let _ = disk.remove(&names::checkpoint(number));
+            }
+            None => {
+                sound = load(disk, number, now)?;
+                checkpoints.newest = sound.as_ref().and_then(|loaded| loaded.on_disk);
+                if sound.is_none() {
+                    let name = names::checkpoint(number);
+                    damage.push(rename_aside(disk, &name, 0, DamageKind::Checkpoint));
+                }
+            }
+        }
+    }
+    Ok((sound.unwrap_or_else(|| Loaded::nothing(now)), checkpoints))
+}
+
+fn replay_tail(
+    disk: &dyn Disk,
+    on_disk: &mut OnDisk,
+    start: Lsn,
+    mut replay: Replay<'_>,
+) -> Result<Vec<Damage>> {
+    let mut before = start.segment();
+    if start != Lsn::NONE && !on_disk.segments.contains_key(&before) {
+        replay.damaged(Damage::at(Lsn::new(before, 0), 0, DamageKind::Segment));
+    }
+    let numbers: Vec<u32> = on_disk.segments.range(start.segment()..).map(|(&n, _)| n).collect();
+    for number in numbers {
+        let follows = on_disk.previous.get(&number).copied().unwrap_or(0);
+        if number != start.segment() && follows > before {
+            replay.damaged(Damage::at(Lsn::new(follows, 0), 0, DamageKind::Segment));
+        }
+        before = number;
+        let Some(segment) = on_disk.segments.get_mut(&number) else { continue };
+        let failed = |e| Error::io("read", names::segment(number), e);
+        let mut bytes = vec![0; segment.end as usize];
+        let got = segment.file.read_at(&mut bytes, 0).map_err(failed)?;
+        bytes.truncate(got);
+        let from = if number == start.segment() { start.offset() } else { FIRST_RECORD };
+        let mut scan = Scan::new(&bytes, number, segment.salt, from);
+        for found in scan.by_ref() {
+            match found {
+                Found::Record { at, record } => replay.record(at, &record)?,
+                Found::Damage { at, bytes } => {
+                    let mut damage = Damage::at(at, bytes.len() as u64, DamageKind::Record);
+                    damage.set_aside = set_aside(disk, &damage.file, damage.offset, bytes);
+                    replay.damaged(damage);
+                }
+                Found::Torn { at, bytes } => {
+                    let mut damage = Damage::at(at, bytes.len() as u64, DamageKind::TornTail);
+                    damage.set_aside = set_aside(disk, &damage.file, damage.offset, bytes);
+                    replay.torn(damage);
+                }
+            }
+        }
+        segment.end = scan.offset();
+        on_disk.replayed += u64::from(segment.end.saturating_sub(from));
+        // What follows the records is unused space or set aside.
+        let _ = segment.file.set_len(u64::from(segment.end));
+        // A killed process may have left records that are written and not durable. From here on
+        // they are built upon as if they were. A checkpoint has synced everything before it.
+        segment.file.sync().map_err(|e| Error::io("sync", names::segment(number), e))?;
+    }
+    Ok(replay.finish())
+}

@@ -1,0 +1,263 @@
+//! Sending: into a lane now, or later.
+
+use super::state::Place;
+use super::{Store, space_for, space_for_unit};
+use crate::error::{Error, Result};
+use crate::group::ranges;
+use crate::log::{Log, Lsn, Space};
+use crate::mailbox::{Discard, Level, Mailbox};
+use crate::time::Now;
+use crate::wire::op::{Message, Op};
+use crate::wire::record::FLAG_REST;
+
+/// The longest key, in bytes.
+pub const MAX_KEY: usize = 1024;
+/// The longest list of tags, in bytes.
+pub const MAX_TAGS: usize = 4096;
+/// The most header bytes.
+pub const MAX_HEADERS: usize = 64 * 1024;
+
+/// How many `msg_id`s of a memory mailbox are recorded as used at a time.
+const RESERVED_IDS: u64 = 65_536;
+
+/// A message to be sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Send<'a> {
+    /// Its level.
+    pub level: Level,
+    /// Compaction key; empty is none.
+    pub key: &'a str,
+    /// Tags, joined by commas.
+    pub tags: &'a str,
+    /// Header lines, `Name: value` each with CRLF.
+    pub headers: &'a [u8],
+    /// The payload.
+    pub payload: &'a [u8],
+    /// How long it stays invisible; 0 is not at all.
+    pub delay_ms: u64,
+    /// How long it lives, from now; 0 is as long as the mailbox.
+    pub ttl_ms: u64,
+}
+
+impl<'a> Send<'a> {
+    /// A plain message.
+    pub fn new(payload: &'a [u8]) -> Send<'a> {
+        let level = Level::NORMAL;
+        Send { level, key: "", tags: "", headers: b"", payload, delay_ms: 0, ttl_ms: 0 }
+    }
+
+    fn check(&self) -> Result<()> {
+        let lengths = [
+            ("key", self.key.len(), MAX_KEY),
+            ("tags", self.tags.len(), MAX_TAGS),
+            ("headers", self.headers.len(), MAX_HEADERS),
+        ];
+        for (field, len, most) in lengths {
+            if len > most {
+                let problem = format!("it has {len} bytes, at most {most} are allowed");
+                return Err(Error::InvalidField { field, problem });
+            }
+        }
+        Ok(())
+    }
+
+    /// The message as stored under `msg_id`, living `max_age_ms` at most.
+    fn message<'m>(
+        &'m self,
+        address: &'m str,
+        msg_id: u64,
+        max_age_ms: u64,
+        now: Now,
+    ) -> Message<'m> {
+        Message {
+            msg_id,
+            sent_ms: now.wall_ms,
+            create_ms: now.wall_ms.saturating_add(self.delay_ms),
+            expires_ms: earliest(now.wall_ms, self.ttl_ms, max_age_ms),
+            level: self.level.number(),
+            address,
+            key: self.key,
+            tags: self.tags,
+            headers: self.headers,
+            payload: self.payload,
+        }
+    }
+}
+
+impl Store {
+    /// Stores a message and returns its `msg_id`, or `None` if it is delayed.
+    pub fn send(&mut self, address: &str, send: &Send<'_>, now: Now) -> Result<Option<u64>> {
+        self.tick(now);
+        let index = self.lookup(address, now)?;
+        self.check_message(index, send, now)?;
+        self.send_to(index, send, &[], now)
+    }
+
+    /// Refuses a message that the mailbox would not take even if it were empty, so that a batch can
+    /// be looked through before any of it is stored.
+    pub fn check_send(&self, address: &str, send: &Send<'_>, now: Now) -> Result<()> {
+        let index = self.lookup(address, now)?;
+        self.check_message(index, send, now)
+    }
+
+    fn check_message(&self, index: u32, send: &Send<'_>, now: Now) -> Result<()> {
+        send.check()?;
+        let Some(slot) = self.state.slot(index) else { return Err(Error::MessageNotFound) };
+        let message = send.message(&slot.mailbox.address, 0, 0, now);
+        let len = Log::record_len(message.encoded_len()) as u64;
+        check_size(len, slot.mailbox.policy().max_msg_size)?;
+        let record = if self.state.in_memory(index) { 0 } else { self.log.max_record() as u64 };
+        check_size(len, record)
+    }
+
+    /// Stores a message that has been checked in a slot known to be in use. The records of `with`
+    /// count if the message does, and only then; carrying out what they say is left to the caller.
+    pub(super) fn send_to(
+        &mut self,
+        index: u32,
+        send: &Send<'_>,
+        with: &[(u32, &Op<'_>)],
+        now: Now,
+    ) -> Result<Option<u64>> {
+        let Some(slot) = self.state.slot(index) else { return Err(Error::MessageNotFound) };
+        let mailbox = &slot.mailbox;
+        let policy = mailbox.policy();
+        let address = std::sync::Arc::clone(&mailbox.address);
+        let delayed = send.delay_ms > 0;
+        let msg_id = match mailbox.sideline() {
+            Some(sideline) if delayed => sideline.next_delay,
+            None if delayed => 0,
+            _ => mailbox.next_id,
+        };
+        let message = send.message(&address, msg_id, policy.max_age_ms, now);
+        let len = Log::record_len(message.encoded_len()) as u64;
+        // A delayed message replaces nothing until it is due.
+        let evicted = make_room(mailbox, if delayed { "" } else { send.key }, len)?;
+        if self.state.in_memory(index) {
+            if !delayed {
+                self.reserve_memory_ids(index, msg_id, now)?;
+            }
+            self.log.reserve(space_for_unit(with), Space::Store, now.wall_ms)?;
+            self.append_unit(with);
+            let place = Place { at: Lsn::NONE, len: len as u32 };
+            self.store(index, &message, delayed, place);
+            for msg_id in evicted {
+                self.state.remove_message(index, msg_id);
+            }
+        } else {
+            self.store_durably(index, &message, delayed, evicted, with, now)?;
+        }
+        self.mark_ready(index);
+        Ok((!delayed).then_some(msg_id))
+    }
+
+    fn store_durably(
+        &mut self,
+        index: u32,
+        message: &Message<'_>,
+        delayed: bool,
+        evicted: Vec<u64>,
+        with: &[(u32, &Op<'_>)],
+        now: Now,
+    ) -> Result<()> {
+        let op = if delayed { Op::Delayed(*message) } else { Op::Message(*message) };
+        let mut ranges = Vec::new();
+        let removal = if evicted.is_empty() {
+            None
+        } else {
+            ranges::encode_ids(evicted.iter().copied(), &mut ranges);
+            Some(Op::Removed { ranges: &ranges })
+        };
+        let space = space_for(&[&op]) + removal.as_ref().map_or(0, |op| space_for(&[op]));
+        self.log.reserve(space + space_for_unit(with), Space::Store, now.wall_ms)?;
+        let placed = if with.is_empty() {
+            // The message counts even if damage takes the removal; not the other way round.
+            let placed = self.append(index, 0, &op);
+            removal.map(|removal| self.append(index, FLAG_REST, &removal));
+            Some(placed)
+        } else {
+            let mut unit = vec![(index, &op)];
+            unit.extend(removal.as_ref().map(|removal| (index, removal)));
+            unit.extend(with);
+            self.append_unit(&unit)
+        };
+        if let Some(placed) = placed {
+            self.store(index, message, delayed, placed.into());
+        }
+        for msg_id in evicted {
+            self.state.remove_message(index, msg_id);
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, index: u32, message: &Message<'_>, delayed: bool, place: Place) {
+        if delayed {
+            self.state.put_delayed(index, message, place);
+        } else {
+            self.state.put_message(index, message, place);
+        }
+    }
+
+    /// Messages in memory leave no trace in the log, so their `msg_id`s are reserved in blocks.
+    pub(super) fn reserve_memory_ids(&mut self, index: u32, msg_id: u64, now: Now) -> Result<()> {
+        let reserved = self.state.slot(index).and_then(|slot| slot.mailbox.sideline());
+        if reserved.is_some_and(|sideline| msg_id < sideline.reserved_ids) {
+            return Ok(());
+        }
+        let below = msg_id + RESERVED_IDS;
+        let op = Op::IdsReserved { below };
+        self.log.reserve(space_for(&[&op]), Space::Store, now.wall_ms)?;
+        self.append(index, 0, &op);
+        self.state.reserve_ids(index, below);
+        Ok(())
+    }
+}
+
+/// Refuses a message of `size` bytes where `limit` is set and smaller.
+fn check_size(size: u64, limit: u64) -> Result<()> {
+    match limit {
+        1.. if size > limit => Err(Error::MessageTooLarge { size, limit }),
+        _ => Ok(()),
+    }
+}
+
+fn earliest(now_ms: u64, ttl_ms: u64, max_age_ms: u64) -> u64 {
+    let life = [ttl_ms, max_age_ms].into_iter().filter(|&ms| ms > 0).min();
+    life.map_or(0, |ms| now_ms.saturating_add(ms))
+}
+
+/// The messages that must go for one of `len` bytes to fit, oldest first.
+fn make_room(mailbox: &Mailbox, key: &str, len: u64) -> Result<Vec<u64>> {
+    let policy = mailbox.policy();
+    let unlimited = policy.max_msgs == 0 && policy.max_bytes == 0;
+    if unlimited || policy.latest {
+        return Ok(Vec::new());
+    }
+    let replaced = mailbox.sideline().and_then(|s| s.keys.get(key)).copied();
+    let freed = replaced.and_then(|msg_id| mailbox.get(msg_id)).map(|(_, entry)| entry);
+    let mut messages = mailbox.messages() as u64 + 1 - u64::from(freed.is_some());
+    let mut bytes = mailbox.bytes + len - freed.map_or(0, |entry| u64::from(entry.len));
+    let over = |messages: u64, bytes: u64| {
+        (policy.max_msgs > 0 && messages > policy.max_msgs)
+            || (policy.max_bytes > 0 && bytes > policy.max_bytes)
+    };
+    if !over(messages, bytes) {
+        return Ok(Vec::new());
+    }
+    let mut evicted = Vec::new();
+    let mut oldest = mailbox.iter_from(0).filter(|(_, entry)| Some(entry.msg_id) != replaced);
+    while over(messages, bytes) {
+        let next = (policy.discard == Discard::Old).then(|| oldest.next()).flatten();
+        let Some((_, entry)) = next else {
+            let limit = match policy.max_msgs {
+                most if most > 0 && messages > most => format!("max_msgs {most}"),
+                _ => format!("max_bytes {}", policy.max_bytes),
+            };
+            return Err(Error::MailboxFull { mailbox: mailbox.address.to_string(), limit });
+        };
+        evicted.push(entry.msg_id);
+        messages -= 1;
+        bytes -= u64::from(entry.len);
+    }
+    Ok(evicted)
+}

@@ -1,0 +1,482 @@
+//! The store's state in memory, and every way in which it changes durably.
+//!
+//! Each public `&mut` method is the effect of one kind of record. Commands call it after appending
+//! the record, recovery when it reads the record back: the same code gives the same state. It knows
+//! no policy decision and writes no log.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::addresses::Addresses;
+use super::damage::{Damage, DamageKind};
+use super::fetch::is_expired;
+use super::live::{LiveBytes, Tally};
+use super::slot::Slot;
+use super::timers::{Purpose, Timer, Timers};
+use crate::group::{Delivered, Group, Member};
+use crate::log::{Lsn, Segment};
+use crate::mailbox::{Delayed, EXPIRES, Entry, KEYED, LEVELS, Level, Mailbox, Policy, Tier};
+use crate::time::Now;
+use crate::wire::op::Message;
+
+/// Where a stored record lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Where it begins; [`Lsn::NONE`] in the memory tier.
+    pub at: Lsn,
+    /// Its length with the frame.
+    pub len: u32,
+}
+
+/// All mailboxes, their groups and deadlines.
+pub struct State {
+    slots: Vec<Option<Box<Slot>>>,
+    free: Vec<u32>,
+    by_address: Addresses,
+    /// Removed mailboxes whose messages have not been counted out yet.
+    graves: VecDeque<Box<Slot>>,
+    /// Deadlines.
+    pub timers: Timers,
+    /// Live bytes by segment.
+    pub live: LiveBytes,
+    /// How many times the store has been opened.
+    pub epoch: u32,
+    /// The number of the next mailbox.
+    pub next_number: u64,
+}
+
+impl State {
+    /// An empty store.
+    pub fn new(now: Now) -> State {
+        State {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_address: Addresses::default(),
+            graves: VecDeque::new(),
+            timers: Timers::new(now),
+            live: LiveBytes::default(),
+            epoch: 0,
+            next_number: 1,
+        }
+    }
+
+    /// How many mailboxes there are.
+    pub fn len(&self) -> usize {
+        self.by_address.len()
+    }
+
+    /// How many slots there are, used or free.
+    pub fn slot_count(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// The slot of an address.
+    pub fn find(&self, address: &str) -> Option<u32> {
+        let has = |at| self.slot(at).is_some_and(|slot| *slot.mailbox.address == *address);
+        self.by_address.find(address, has)
+    }
+
+    /// A used slot.
+    pub fn slot(&self, index: u32) -> Option<&Slot> {
+        self.slots.get(index as usize)?.as_deref()
+    }
+
+    /// A used slot, to change it.
+    pub fn slot_mut(&mut self, index: u32) -> Option<&mut Slot> {
+        self.slots.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    /// A slot, if it still belongs to mailbox `number`.
+    pub fn slot_of(&self, index: u32, number: u64) -> Option<&Slot> {
+        self.slot(index).filter(|slot| slot.mailbox.number == number)
+    }
+
+    /// Adds a mailbox. One that holds the address already has expired unrecorded: it goes.
+    pub fn add_mailbox(&mut self, mut mailbox: Mailbox, desc: &str, policy: Policy) -> u32 {
+        if let Some(old) = self.find(&mailbox.address) {
+            self.bury(old);
+        }
+        self.next_number = self.next_number.max(mailbox.number + 1);
+        mailbox.set_policy(policy);
+        if !desc.is_empty() {
+            mailbox.sideline_mut().desc = desc.into();
+        }
+        let mut slot = Box::new(Slot::new(mailbox));
+        let index = self.free.pop().unwrap_or(self.slots.len() as u32);
+        let mailbox = &slot.mailbox;
+        self.by_address.add(&mailbox.address, index);
+        if mailbox.expires_ms != 0 {
+            let (number, purpose) = (mailbox.number, Purpose::Mailbox);
+            let timer = Timer { number, id: 0, slot: index, purpose };
+            slot.expiry = Some(self.timers.wall.insert(mailbox.expires_ms, timer));
+        }
+        match self.slots.get_mut(index as usize) {
+            Some(place) => *place = Some(slot),
+            None => self.slots.push(Some(slot)),
+        }
+        index
+    }
+
+    /// Removes a mailbox at once; its messages are counted out by [`State::settle_graves`].
+    pub fn bury(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::take) {
+            self.by_address.remove(&slot.mailbox.address, index);
+            self.free.push(index);
+            if let Some(timer) = slot.expiry {
+                self.timers.wall.cancel(timer);
+            }
+            self.graves.push_back(slot);
+        }
+    }
+
+    /// Counts out up to `budget` messages of removed mailboxes; true if some are left.
+    pub fn settle_graves(&mut self, mut budget: usize) -> bool {
+        while let Some(slot) = self.graves.front_mut() {
+            for group in slot.groups_mut() {
+                if let Some((timer, _)) = group.timer.take() {
+                    self.timers.mono.cancel(timer);
+                }
+            }
+            let mailbox = &mut slot.mailbox;
+            while let Some(delay_id) = first_delayed(mailbox) {
+                take_delayed(mailbox, delay_id, &mut self.timers, &mut self.live);
+                budget = budget.saturating_sub(1);
+                if budget == 0 {
+                    return true;
+                }
+            }
+            while let Some(msg_id) = mailbox.oldest() {
+                take_message(mailbox, msg_id, &mut self.timers, &mut self.live);
+                budget = budget.saturating_sub(1);
+                if budget == 0 {
+                    return true;
+                }
+            }
+            self.graves.pop_front();
+        }
+        false
+    }
+
+    /// Counts out all messages of removed mailboxes.
+    pub fn settle_all_graves(&mut self) {
+        while self.settle_graves(usize::MAX) {}
+    }
+
+    /// True when no removed mailbox is still counted in.
+    pub fn graves_are_settled(&self) -> bool {
+        self.graves.is_empty()
+    }
+
+    /// Counts live bytes anew after a recovery. Messages that lie in no segment are taken out and
+    /// returned as damage, unless their time was over: expiry leaves no record, and may have been
+    /// all that kept a segment.
+    pub fn recount(&mut self, segments: &BTreeMap<u32, Segment>, now: Now) -> Vec<Damage> {
+        self.live = LiveBytes::default();
+        let mut lost = Vec::new();
+        let mut lost_delays = Vec::new();
+        for index in 0..self.slot_count() {
+            let slot = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut);
+            let Some(slot) = slot else { continue };
+            let mailbox = &mut slot.mailbox;
+            let over = mailbox.is_expired(now.wall_ms);
+            let mut tally = Tally::new(segments, &mut self.live);
+            for (_, lane) in mailbox.lanes() {
+                for entry in lane.iter_from(0) {
+                    if !tally.count(entry.at, entry.len) {
+                        lost.push((index, entry, over || is_expired(mailbox, &entry, now)));
+                    }
+                }
+            }
+            for (delay_id, delayed) in mailbox.sideline().into_iter().flat_map(|s| &s.delayed) {
+                if !tally.count(delayed.at, delayed.len) {
+                    let expired = over || (1..=now.wall_ms).contains(&delayed.expires_ms);
+                    lost_delays.push((index, *delay_id, *delayed, expired));
+                }
+            }
+            mailbox.bytes = tally.finish();
+        }
+        let mut damage = Vec::new();
+        for (index, entry, expired) in lost {
+            if !expired {
+                let slot = self.slot(index);
+                let mailbox = slot.map_or_else(String::new, |s| s.mailbox.address.to_string());
+                let kind = DamageKind::Message { mailbox, msg_id: entry.msg_id };
+                damage.push(Damage::at(entry.at, u64::from(entry.len), kind));
+            }
+            self.remove_message(index, entry.msg_id);
+        }
+        for (index, delay_id, delayed, expired) in lost_delays {
+            if !expired {
+                damage.push(Damage::at(delayed.at, u64::from(delayed.len), DamageKind::Record));
+            }
+            self.end_delay(index, delay_id);
+        }
+        for slot in self.slots.iter_mut().flatten() {
+            slot.forget_lost_deliveries();
+        }
+        damage
+    }
+
+    /// A message enters its lane.
+    pub fn put_message(&mut self, index: u32, message: &Message<'_>, place: Place) {
+        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        if place.at == Lsn::NONE {
+            let mut bytes = Vec::with_capacity(message.encoded_len());
+            message.encode(&mut bytes);
+            slot.mailbox.sideline_mut().memory.insert(message.msg_id, bytes.into());
+        }
+        let mailbox = &mut slot.mailbox;
+        let Message { msg_id, create_ms, expires_ms, .. } = *message;
+        let Place { at, len } = place;
+        self.live.add(at, len);
+        let newest = msg_id >= mailbox.next_id;
+        if !newest && let Some((level, entry)) = mailbox.get(msg_id) {
+            // A copy made by compaction, found again by recovery: only its place is news.
+            self.live.sub(entry.at, entry.len);
+            mailbox.bytes = mailbox.bytes.saturating_sub(u64::from(entry.len));
+            mailbox.put(level, Entry { at, len, ..entry });
+            return;
+        }
+        let mut flags = 0;
+        let mut replaced = None;
+        if !message.key.is_empty() {
+            flags |= KEYED;
+            replaced = mailbox.sideline_mut().set_key(message.key, msg_id);
+        }
+        if expires_ms != 0 {
+            flags |= EXPIRES;
+        }
+        let level = Level::new(message.level).unwrap_or(Level::NORMAL);
+        mailbox.put(level, Entry { msg_id, at, len, create_ms, flags });
+        let latest = mailbox.policy().latest;
+        if expires_ms != 0 {
+            self.set_expiry(index, msg_id, expires_ms);
+        }
+        if let Some(old) = replaced {
+            self.remove_message(index, old);
+        }
+        if newest && latest {
+            while let Some(old) = self.oldest(index).filter(|&old| old < msg_id) {
+                self.remove_message(index, old);
+            }
+        }
+    }
+
+    /// A message in its lane will expire.
+    pub fn set_expiry(&mut self, index: u32, msg_id: u64, expires_ms: u64) {
+        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let (number, purpose) = (slot.mailbox.number, Purpose::Message);
+        let timer = Timer { number, id: msg_id, slot: index, purpose };
+        let timer = self.timers.wall.insert(expires_ms, timer);
+        slot.mailbox.sideline_mut().expiries.insert(msg_id, (expires_ms, timer));
+    }
+
+    fn oldest(&self, index: u32) -> Option<u64> {
+        self.slot(index)?.mailbox.oldest()
+    }
+
+    /// A message is stored to enter its lane later.
+    pub fn put_delayed(&mut self, index: u32, message: &Message<'_>, place: Place) {
+        let (delay_id, due_ms) = (message.msg_id, message.create_ms);
+        if place.at == Lsn::NONE
+            && let Some(slot) = self.slot_mut(index)
+        {
+            let mut bytes = Vec::with_capacity(message.encoded_len());
+            message.encode(&mut bytes);
+            slot.mailbox.sideline_mut().memory_delayed.insert(delay_id, bytes.into());
+        }
+        self.set_delay(index, delay_id, due_ms, message.expires_ms, place);
+    }
+
+    /// A message waits for its due time.
+    pub fn set_delay(
+        &mut self,
+        index: u32,
+        delay_id: u64,
+        due_ms: u64,
+        expires_ms: u64,
+        place: Place,
+    ) {
+        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let mailbox = &mut slot.mailbox;
+        let (number, purpose) = (mailbox.number, Purpose::Delay);
+        let Place { at, len } = place;
+        mailbox.bytes += u64::from(len);
+        self.live.add(at, len);
+        let sideline = mailbox.sideline_mut();
+        sideline.next_delay = sideline.next_delay.max(delay_id + 1);
+        let timer = match sideline.delayed.remove(&delay_id) {
+            // A copy made by compaction keeps its turn among those due at the same time.
+            Some(moved) => {
+                self.live.sub(moved.at, moved.len);
+                mailbox.bytes = mailbox.bytes.saturating_sub(u64::from(moved.len));
+                moved.timer
+            }
+            None => {
+                let timer = Timer { number, id: delay_id, slot: index, purpose };
+                self.timers.wall.insert(due_ms, timer)
+            }
+        };
+        let delayed = Delayed { due_ms, expires_ms, at, len, timer };
+        mailbox.sideline_mut().delayed.insert(delay_id, delayed);
+    }
+
+    /// A delayed message is one no longer.
+    pub fn end_delay(&mut self, index: u32, delay_id: u64) {
+        if let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) {
+            take_delayed(&mut slot.mailbox, delay_id, &mut self.timers, &mut self.live);
+        }
+    }
+
+    /// A message goes, from its lane and from every group.
+    pub fn remove_message(&mut self, index: u32, msg_id: u64) -> bool {
+        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return false;
+        };
+        let removed = take_message(&mut slot.mailbox, msg_id, &mut self.timers, &mut self.live);
+        if removed {
+            for group in slot.groups_mut() {
+                group.group.forget(msg_id);
+            }
+        }
+        removed
+    }
+
+    /// Messages to come get no `msg_id` below `below`.
+    pub fn skip_ids(&mut self, index: u32, below: u64) {
+        if let Some(slot) = self.slot_mut(index) {
+            slot.mailbox.next_id = slot.mailbox.next_id.max(below);
+        }
+    }
+
+    /// `msg_id`s below `below` are not given out again.
+    pub fn reserve_ids(&mut self, index: u32, below: u64) {
+        if let Some(slot) = self.slot_mut(index) {
+            slot.mailbox.sideline_mut().reserved_ids = below;
+        }
+    }
+
+    /// A group is created or pinned anew; returns its index.
+    pub fn reset_group(&mut self, index: u32, name: &str, start: [u64; LEVELS]) -> Option<usize> {
+        let slot = self.slot_mut(index)?;
+        match slot.find_group(name) {
+            Some(at) => {
+                slot.groups_mut().get_mut(at)?.group.reset(start);
+                Some(at)
+            }
+            None => Some(slot.add_group(name, Group::new(start))),
+        }
+    }
+
+    /// Messages were given to a member, until `lease_until_ms` of the monotonic clock. Returns how many
+    /// others it held until then.
+    pub fn deliver(
+        &mut self,
+        index: u32,
+        group: usize,
+        member: &Member,
+        deliveries: impl IntoIterator<Item = Delivered>,
+        lease_until_ms: Option<u64>,
+    ) -> usize {
+        let slot = self.slot_mut(index).and_then(|slot| slot.groups_mut().get_mut(group));
+        slot.map_or(0, |slot| slot.group.apply_delivered(member, deliveries, lease_until_ms))
+    }
+
+    /// Messages were given to a member, and the record of that is lost.
+    pub fn recover_deliveries(&mut self, index: u32, group: usize, deliveries: Vec<Delivered>) {
+        if let Some(slot) = self.slot_mut(index)
+            && let Some(slot) = slot.groups_mut().get_mut(group)
+        {
+            slot.group.recover_deliveries(deliveries);
+        }
+    }
+
+    /// Messages were confirmed by a group.
+    pub fn confirm(&mut self, index: u32, group: usize, msg_ids: impl Iterator<Item = u64>) {
+        if let Some(slot) = self.slot_mut(index)
+            && let Some(slot) = slot.groups_mut().get_mut(group)
+        {
+            slot.group.apply_acked(msg_ids);
+        }
+    }
+
+    /// A message was returned undone, to be delivered again not before `until_ms` of the monotonic
+    /// clock. False if it was not out.
+    pub fn give_back(
+        &mut self,
+        index: u32,
+        group: usize,
+        msg_id: u64,
+        until_ms: Option<u64>,
+    ) -> bool {
+        let slot = self.slot_mut(index).and_then(|slot| slot.groups_mut().get_mut(group));
+        slot.is_some_and(|slot| slot.group.nak(msg_id, until_ms))
+    }
+
+    /// Arms the timer of a group's earliest lease.
+    pub fn arm_leases(&mut self, index: u32, group: usize) {
+        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let number = slot.mailbox.number;
+        let Some(slot) = slot.groups_mut().get_mut(group) else { return };
+        let wanted = slot.group.next_deadline_ms();
+        match (wanted, slot.timer) {
+            // An earlier timer finds nothing ended and arms again: cheaper than moving it each time.
+            (Some(at), Some((_, armed))) if armed <= at => {}
+            (wanted, armed) => {
+                if let Some((timer, _)) = armed {
+                    self.timers.mono.cancel(timer);
+                }
+                let purpose = Purpose::Lease;
+                let timer = Timer { number, id: group as u64, slot: index, purpose };
+                slot.timer = wanted.map(|at| (self.timers.mono.insert(at, timer), at));
+            }
+        }
+    }
+
+    /// The number of the mailbox in a slot, 0 if there is none.
+    pub fn number(&self, index: u32) -> u64 {
+        self.slot(index).map_or(0, |slot| slot.mailbox.number)
+    }
+
+    /// Whether a mailbox keeps its messages in memory only.
+    pub fn in_memory(&self, index: u32) -> bool {
+        self.slot(index).is_some_and(|slot| slot.mailbox.policy().tier == Tier::Memory)
+    }
+}
+
+fn first_delayed(mailbox: &Mailbox) -> Option<u64> {
+    mailbox.sideline()?.delayed.first_key_value().map(|(&id, _)| id)
+}
+
+fn take_message(mb: &mut Mailbox, msg_id: u64, timers: &mut Timers, live: &mut LiveBytes) -> bool {
+    let Some(entry) = mb.take(msg_id) else { return false };
+    live.sub(entry.at, entry.len);
+    if entry.flags & EXPIRES != 0
+        && let Some((_, timer)) = mb.sideline_mut().expiries.remove(&msg_id)
+    {
+        timers.wall.cancel(timer);
+    }
+    true
+}
+
+fn take_delayed(
+    mailbox: &mut Mailbox,
+    delay_id: u64,
+    timers: &mut Timers,
+    live: &mut LiveBytes,
+) -> Option<Delayed> {
+    let sideline = mailbox.sideline_mut();
+    let delayed = sideline.delayed.remove(&delay_id)?;
+    sideline.memory_delayed.remove(&delay_id);
+    timers.wall.cancel(delayed.timer);
+    live.sub(delayed.at, delayed.len);
+    mailbox.bytes = mailbox.bytes.saturating_sub(u64::from(delayed.len));
+    Some(delayed)
+}

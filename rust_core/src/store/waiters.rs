@@ -1,0 +1,198 @@
+//! Long polls: fetches that found nothing and wait for something to become available.
+//!
+//! A mailbox in which something may have become available is marked ready; the waits on it are
+//! tried when the caller asks for completions, once per batch of commands rather than per message.
+
+use std::collections::BTreeSet;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::Store;
+use super::fetch::Fetch;
+use super::fetched::Fetched;
+use super::timers::{Purpose, Timer};
+use crate::error::{Error, Result};
+use crate::group::Member;
+use crate::mailbox::{LEVELS, Level};
+use crate::time::Now;
+use crate::timer::TimerKey;
+
+type State = foldhash::fast::RandomState;
+
+/// The answer to a fetch that waited.
+#[derive(Debug)]
+pub struct Completion {
+    /// The waiter's number, as [`super::FetchOutcome::Waiting`] gave it.
+    pub waiter: u64,
+    /// Its messages; none if the wait is over.
+    pub outcome: Result<Fetched>,
+}
+
+struct Waiter {
+    slot: u32,
+    request: Fetch,
+    cursors: [u64; LEVELS],
+    timer: TimerKey,
+}
+
+/// Where a connection holds messages.
+#[derive(PartialEq, Eq, Hash)]
+struct Holding {
+    slot: u32,
+    number: u64,
+    group: usize,
+}
+
+/// What must end when a connection does.
+#[derive(Default)]
+struct Connection {
+    waits: BTreeSet<u64>,
+    holdings: HashSet<Holding, State>,
+}
+
+/// All waits, and what connections hold.
+#[derive(Default)]
+pub(super) struct Waiters {
+    next: u64,
+    by_id: HashMap<u64, Waiter, State>,
+    /// Oldest first: numbers ascend.
+    by_slot: HashMap<u32, BTreeSet<u64>, State>,
+    ready: BTreeSet<u32>,
+    completed: Vec<Completion>,
+    connections: HashMap<u64, Connection, State>,
+}
+
+impl Waiters {
+    fn take(&mut self, id: u64) -> Option<Waiter> {
+        let waiter = self.by_id.remove(&id)?;
+        if let Some(queue) = self.by_slot.get_mut(&waiter.slot) {
+            queue.remove(&id);
+            if queue.is_empty() {
+                self.by_slot.remove(&waiter.slot);
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&waiter.request.conn) {
+            connection.waits.remove(&id);
+        }
+        Some(waiter)
+    }
+
+    /// Remembers that a connection holds messages of a group.
+    pub fn note_holder(&mut self, conn: u64, slot: u32, number: u64, group: usize) {
+        let holdings = &mut self.connections.entry(conn).or_default().holdings;
+        holdings.insert(Holding { slot, number, group });
+    }
+}
+
+impl Store {
+    /// Takes the waits that are over. Call it after each batch of commands and after a tick.
+    pub fn completions(&mut self, now: Now) -> Vec<Completion> {
+        while let Some(slot) = self.waiters.ready.pop_first() {
+            self.try_waiters(slot, now);
+        }
+        std::mem::take(&mut self.waiters.completed)
+    }
+
+    /// How many fetches wait.
+    pub fn waiting(&self) -> usize {
+        self.waiters.by_id.len()
+    }
+
+    /// Gives up a wait; true if it was waiting.
+    pub fn cancel_wait(&mut self, waiter: u64) -> bool {
+        let taken = self.waiters.take(waiter);
+        if let Some(waiter) = &taken {
+            self.state.timers.mono.cancel(waiter.timer);
+        }
+        taken.is_some()
+    }
+
+    /// A connection has closed: its waits end unanswered, what it held goes back to its groups.
+    pub fn disconnect(&mut self, conn: u64, now: Now) {
+        self.tick(now);
+        let Some(connection) = self.waiters.connections.remove(&conn) else { return };
+        for id in connection.waits {
+            self.cancel_wait(id);
+        }
+        let member = Member::Conn { epoch: self.state.epoch, conn };
+        for Holding { slot, number, group } in connection.holdings {
+            if self.state.slot_of(slot, number).is_none() {
+                continue;
+            }
+            let groups = self.state.slot_mut(slot).map(|slot| slot.groups_mut());
+            if let Some(group) = groups.and_then(|groups| groups.get_mut(group)) {
+                group.group.release_member(&member);
+            }
+            self.state.arm_leases(slot, group);
+            self.mark_ready(slot);
+        }
+    }
+
+    /// Something may have become available in a mailbox.
+    pub(super) fn mark_ready(&mut self, slot: u32) {
+        let waiters = &mut self.waiters;
+        if !waiters.by_slot.is_empty() && waiters.by_slot.contains_key(&slot) {
+            waiters.ready.insert(slot);
+        }
+    }
+
+    pub(super) fn wait(
+        &mut self,
+        slot: u32,
+        request: Fetch,
+        cursors: [u64; LEVELS],
+        now: Now,
+    ) -> u64 {
+        let id = self.waiters.next;
+        self.waiters.next += 1;
+        let timer = Timer { number: self.state.number(slot), id, slot, purpose: Purpose::Wait };
+        let until = now.mono_ms.saturating_add(request.wait_ms);
+        let timer = self.state.timers.mono.insert(until, timer);
+        self.waiters.connections.entry(request.conn).or_default().waits.insert(id);
+        self.waiters.by_id.insert(id, Waiter { slot, request, cursors, timer });
+        self.waiters.by_slot.entry(slot).or_default().insert(id);
+        id
+    }
+
+    pub(super) fn end_wait(&mut self, id: u64) {
+        if self.waiters.take(id).is_some() {
+            let outcome = Ok(Fetched::default());
+            self.waiters.completed.push(Completion { waiter: id, outcome });
+        }
+    }
+
+    /// The mailbox is going: who waits for it is told so.
+    pub(super) fn fail_waiters(&mut self, slot: u32, address: &str) {
+        let queue = self.waiters.by_slot.get(&slot);
+        let ids: Vec<u64> = queue.into_iter().flatten().copied().collect();
+        for id in ids {
+            if self.cancel_wait(id) {
+                let outcome = Err(Error::MailboxNotFound(address.to_owned()));
+                self.waiters.completed.push(Completion { waiter: id, outcome });
+            }
+        }
+    }
+
+    fn try_waiters(&mut self, slot: u32, now: Now) {
+        let queue = self.waiters.by_slot.get(&slot);
+        let ids: Vec<u64> = queue.into_iter().flatten().copied().collect();
+        // A group that had nothing for one waiter has nothing for the next that asks no more.
+        let mut exhausted: HashSet<(String, Level), State> = HashSet::default();
+        for id in ids {
+            let Some(waiter) = self.waiters.by_id.get(&id) else { continue };
+            let group = waiter.request.group.as_ref();
+            let asks = group.map(|group| (group.name.clone(), waiter.request.max_level));
+            if asks.as_ref().is_some_and(|asks| exhausted.contains(asks)) {
+                continue;
+            }
+            let (request, cursors) = (waiter.request.clone(), waiter.cursors);
+            let outcome = self.try_fetch(slot, &request, &cursors, now);
+            if matches!(&outcome, Ok(batch) if batch.is_empty()) {
+                exhausted.extend(asks);
+                continue;
+            }
+            self.cancel_wait(id);
+            self.waiters.completed.push(Completion { waiter: id, outcome });
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! How things are written as bytes: records, their checksums, and what each kind of record holds.
+//! Pure encoding and decoding; knows neither files nor what records mean for the store.
+
+pub mod bytes;
+pub mod op;
+pub mod record;
+pub mod section;

@@ -1,0 +1,392 @@
+//! What each kind of record says: the physical effects that make up the store's durable state.
+//!
+//! Records hold effects, not commands: replaying them needs neither clock nor policy. The byte
+//! tables are in `docs/formats.md`. Kind numbers are never reused.
+
+use super::bytes::{Put, Reader};
+
+/// Kind numbers.
+pub mod kind {
+    /// A store was opened.
+    pub const OPENED: u8 = 1;
+    /// A mailbox was created.
+    pub const MAILBOX_CREATED: u8 = 2;
+    /// A mailbox and all it holds went away.
+    pub const MAILBOX_REMOVED: u8 = 3;
+    /// A message entered its lane.
+    pub const MESSAGE: u8 = 4;
+    /// A message was stored to enter its lane later.
+    pub const DELAYED: u8 = 5;
+    /// A delayed message stopped being one: it entered its lane or was lost.
+    pub const DELAY_ENDED: u8 = 6;
+    /// Messages were deleted, evicted or consumed.
+    pub const REMOVED: u8 = 7;
+    /// `msg_id`s of a memory mailbox that may have been used.
+    pub const IDS_RESERVED: u8 = 8;
+    /// A group was created or pinned anew.
+    pub const GROUP_RESET: u8 = 9;
+    /// Messages were given to a member of a group.
+    pub const DELIVERED: u8 = 10;
+    /// Messages were confirmed by a group.
+    pub const ACKED: u8 = 11;
+    /// Messages were returned by a group's member.
+    pub const RETURNED: u8 = 12;
+
+    /// Whether this version knows a kind.
+    pub fn is_known(kind: u8) -> bool {
+        (OPENED..=RETURNED).contains(&kind)
+    }
+}
+
+/// Ids of messages and mailboxes and delay numbers are below this; a larger one is no sane record. The
+/// room above keeps every next id a number.
+pub const MAX_ID: u64 = 1 << 63;
+
+/// Levels a group has cursors for.
+pub const LANES: usize = 10;
+
+/// A message as stored. In a delayed record `msg_id` is the delay number and `create_ms` is when the
+/// message is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Offset in the mailbox.
+    pub msg_id: u64,
+    /// Wall time of the send.
+    pub sent_ms: u64,
+    /// Wall time at which it got its `msg_id`.
+    pub create_ms: u64,
+    /// Wall time at which it expires; 0 is never.
+    pub expires_ms: u64,
+    /// Priority level, 1 to 10.
+    pub level: u8,
+    /// Address of the mailbox, so that a record can be understood alone.
+    pub address: &'a str,
+    /// Compaction key; empty is none.
+    pub key: &'a str,
+    /// Tags, joined by commas.
+    pub tags: &'a str,
+    /// Header lines as they came, opaque to the store.
+    pub headers: &'a [u8],
+    /// The payload.
+    pub payload: &'a [u8],
+}
+
+/// Bytes of a message body before its variable fields.
+const MESSAGE_FIXED: usize = 4 * 8 + 1 + 1 + 2 + 2 + 4;
+
+impl<'a> Message<'a> {
+    /// Bytes that [`Message::encode`] will append.
+    pub fn encoded_len(&self) -> usize {
+        MESSAGE_FIXED
+            + self.address.len()
+            + self.key.len()
+            + self.tags.len()
+            + self.headers.len()
+            + self.payload.len()
+    }
+
+    /// Appends the body of a message or delayed record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut fixed = [0u8; MESSAGE_FIXED];
+        fixed[0..8].copy_from_slice(&self.msg_id.to_le_bytes());
+        fixed[8..16].copy_from_slice(&self.sent_ms.to_le_bytes());
+        fixed[16..24].copy_from_slice(&self.create_ms.to_le_bytes());
+        fixed[24..32].copy_from_slice(&self.expires_ms.to_le_bytes());
+        fixed[32] = self.level;
+        fixed[33] = self.address.len() as u8;
+        fixed[34..36].copy_from_slice(&(self.key.len() as u16).to_le_bytes());
+        fixed[36..38].copy_from_slice(&(self.tags.len() as u16).to_le_bytes());
+        fixed[38..42].copy_from_slice(&(self.headers.len() as u32).to_le_bytes());
+        out.extend_from_slice(&fixed);
+        out.extend_from_slice(self.address.as_bytes());
+        out.extend_from_slice(self.key.as_bytes());
+        out.extend_from_slice(self.tags.as_bytes());
+        out.extend_from_slice(self.headers);
+        out.extend_from_slice(self.payload);
+    }
+
+    /// Reads what [`Message::encode`] wrote.
+    pub fn decode(body: &'a [u8]) -> Option<Message<'a>> {
+        let mut fixed = Reader::new(body);
+        let (msg_id, sent_ms) = (fixed.u64()?, fixed.u64()?);
+        let (create_ms, expires_ms) = (fixed.u64()?, fixed.u64()?);
+        let level = fixed.u8()?;
+        let address_len = usize::from(fixed.u8()?);
+        let key_len = usize::from(fixed.u16()?);
+        let tags_len = usize::from(fixed.u16()?);
+        let headers_len = fixed.u32()? as usize;
+        let mut text = fixed;
+        let address = std::str::from_utf8(text.take(address_len)?).ok()?;
+        let key = std::str::from_utf8(text.take(key_len)?).ok()?;
+        let tags = std::str::from_utf8(text.take(tags_len)?).ok()?;
+        let headers = text.take(headers_len)?;
+        let payload = text.rest();
+        let sane = (1..=LANES as u8).contains(&level) && msg_id < MAX_ID;
+        sane.then_some(Message {
+            msg_id,
+            sent_ms,
+            create_ms,
+            expires_ms,
+            level,
+            address,
+            key,
+            tags,
+            headers,
+            payload,
+        })
+    }
+}
+
+/// Who received a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberName<'a> {
+    /// A name given by the client.
+    Named(&'a str),
+    /// A connection of the `epoch`-th opening of the store.
+    Conn {
+        /// Opening of the store.
+        epoch: u32,
+        /// The connection's number in it.
+        conn: u64,
+    },
+}
+
+impl<'a> MemberName<'a> {
+    /// Appends the name.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            MemberName::Named(name) => {
+                out.put_u8(0);
+                out.put_short(name.as_bytes());
+            }
+            MemberName::Conn { epoch, conn } => {
+                out.put_u8(1);
+                out.put_u32(*epoch);
+                out.put_u64(*conn);
+            }
+        }
+    }
+
+    /// Takes a name off the front.
+    pub fn decode(from: &mut Reader<'a>) -> Option<MemberName<'a>> {
+        match from.u8()? {
+            0 => Some(MemberName::Named(from.short_str()?)),
+            1 => Some(MemberName::Conn { epoch: from.u32()?, conn: from.u64()? }),
+            _ => None,
+        }
+    }
+}
+
+/// The meaning of one record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op<'a> {
+    /// A store was opened.
+    Opened {
+        /// How many times it has been opened.
+        epoch: u32,
+        /// When.
+        wall_ms: u64,
+    },
+    /// A mailbox was created.
+    MailboxCreated {
+        /// When.
+        created_ms: u64,
+        /// When it expires; 0 is never.
+        expires_ms: u64,
+        /// Its address.
+        address: &'a str,
+        /// Free text.
+        desc: &'a str,
+        /// Its policy, encoded by the mailbox module.
+        policy: &'a [u8],
+    },
+    /// The mailbox and all it holds went away.
+    MailboxRemoved,
+    /// A message entered its lane.
+    Message(Message<'a>),
+    /// A message was stored to enter its lane later.
+    Delayed(Message<'a>),
+    /// A delayed message stopped being one: it entered its lane or was lost.
+    DelayEnded {
+        /// The delay number of the delayed record.
+        delay_id: u64,
+    },
+    /// Messages went away; encoded id ranges.
+    Removed {
+        /// Ranges of `msg_id`s.
+        ranges: &'a [u8],
+    },
+    /// `msg_id`s below this may have been used.
+    IdsReserved {
+        /// The first one that was not.
+        below: u64,
+    },
+    /// A group was created or pinned anew.
+    GroupReset {
+        /// The group.
+        group: &'a str,
+        /// Where each lane starts.
+        start: [u64; LANES],
+        /// The `msg_id` of the next message at that time.
+        next_id: u64,
+    },
+    /// Messages were given to a member.
+    Delivered {
+        /// The group.
+        group: &'a str,
+        /// The member.
+        member: MemberName<'a>,
+        /// Encoded delivery ranges in delivery order.
+        ranges: &'a [u8],
+    },
+    /// Messages were confirmed.
+    Acked {
+        /// The group.
+        group: &'a str,
+        /// Ranges of `msg_id`s.
+        ranges: &'a [u8],
+    },
+    /// Messages were returned undone by the member that had them.
+    Returned {
+        /// The group.
+        group: &'a str,
+        /// Ranges of `msg_id`s.
+        ranges: &'a [u8],
+    },
+}
+
+impl<'a> Op<'a> {
+    /// The kind's number.
+    pub fn kind(&self) -> u8 {
+        match self {
+            Op::Opened { .. } => kind::OPENED,
+            Op::MailboxCreated { .. } => kind::MAILBOX_CREATED,
+            Op::MailboxRemoved => kind::MAILBOX_REMOVED,
+            Op::Message(_) => kind::MESSAGE,
+            Op::Delayed(_) => kind::DELAYED,
+            Op::DelayEnded { .. } => kind::DELAY_ENDED,
+            Op::Removed { .. } => kind::REMOVED,
+            Op::IdsReserved { .. } => kind::IDS_RESERVED,
+            Op::GroupReset { .. } => kind::GROUP_RESET,
+            Op::Delivered { .. } => kind::DELIVERED,
+            Op::Acked { .. } => kind::ACKED,
+            Op::Returned { .. } => kind::RETURNED,
+        }
+    }
+
+    /// An upper bound of the bytes that [`Op::encode`] will append.
+    pub fn max_len(&self) -> usize {
+        match self {
+            Op::Message(message) | Op::Delayed(message) => message.encoded_len(),
+            Op::MailboxCreated { address, desc, policy, .. } => {
+                32 + address.len() + desc.len() + policy.len()
+            }
+            Op::GroupReset { group, .. } => 8 * LANES + 16 + group.len(),
+            Op::Delivered { group, ranges, .. } => 300 + group.len() + ranges.len(),
+            Op::Removed { ranges } => ranges.len(),
+            Op::Acked { group, ranges } | Op::Returned { group, ranges } => {
+                8 + group.len() + ranges.len()
+            }
+            Op::Opened { .. }
+            | Op::MailboxRemoved
+            | Op::DelayEnded { .. }
+            | Op::IdsReserved { .. } => 32,
+        }
+    }
+
+    /// Appends the body of the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Op::Opened { epoch, wall_ms } => {
+                out.put_u32(*epoch);
+                out.put_u64(*wall_ms);
+            }
+            Op::MailboxCreated { created_ms, expires_ms, address, desc, policy } => {
+                out.put_u64(*created_ms);
+                out.put_u64(*expires_ms);
+                out.put_short(address.as_bytes());
+                out.put_medium(desc.as_bytes());
+                out.put_medium(policy);
+            }
+            Op::MailboxRemoved => {}
+            Op::Message(message) | Op::Delayed(message) => message.encode(out),
+            Op::DelayEnded { delay_id } => out.put_u64(*delay_id),
+            Op::Removed { ranges } => out.extend_from_slice(ranges),
+            Op::IdsReserved { below } => out.put_u64(*below),
+            Op::GroupReset { group, start, next_id } => {
+                out.put_short(group.as_bytes());
+                for id in start {
+                    out.put_u64(*id);
+                }
+                out.put_u64(*next_id);
+            }
+            Op::Delivered { group, member, ranges } => {
+                out.put_short(group.as_bytes());
+                member.encode(out);
+                out.extend_from_slice(ranges);
+            }
+            Op::Acked { group, ranges } | Op::Returned { group, ranges } => {
+                out.put_short(group.as_bytes());
+                out.extend_from_slice(ranges);
+            }
+        }
+    }
+
+    /// Reads the body of a record. `Ok(None)` is an unknown kind, `Err` a malformed body.
+    pub fn decode(kind: u8, body: &'a [u8]) -> Result<Option<Op<'a>>, Malformed> {
+        let mut from = Reader::new(body);
+        let op = match kind {
+            kind::MESSAGE => Message::decode(body).map(Op::Message),
+            kind::DELAYED => Message::decode(body).map(Op::Delayed),
+            kind::OPENED => Op::decode_opened(&mut from),
+            kind::MAILBOX_CREATED => Op::decode_created(&mut from),
+            kind::MAILBOX_REMOVED => Some(Op::MailboxRemoved),
+            kind::DELAY_ENDED => from.u64().map(|delay_id| Op::DelayEnded { delay_id }),
+            kind::REMOVED => Some(Op::Removed { ranges: body }),
+            kind::IDS_RESERVED => {
+                from.u64().filter(|id| *id < MAX_ID).map(|below| Op::IdsReserved { below })
+            }
+            kind::GROUP_RESET => Op::decode_group_reset(&mut from),
+            kind::DELIVERED => Op::decode_delivered(&mut from),
+            kind::ACKED => from.short_str().map(|group| Op::Acked { group, ranges: from.rest() }),
+            kind::RETURNED => {
+                from.short_str().map(|group| Op::Returned { group, ranges: from.rest() })
+            }
+            _ => return Ok(None),
+        };
+        op.map(Some).ok_or(Malformed)
+    }
+
+    fn decode_opened(from: &mut Reader<'a>) -> Option<Op<'a>> {
+        Some(Op::Opened { epoch: from.u32()?, wall_ms: from.u64()? })
+    }
+
+    fn decode_created(from: &mut Reader<'a>) -> Option<Op<'a>> {
+        Some(Op::MailboxCreated {
+            created_ms: from.u64()?,
+            expires_ms: from.u64()?,
+            address: from.short_str()?,
+            desc: from.medium_str()?,
+            policy: from.medium()?,
+        })
+    }
+
+    fn decode_group_reset(from: &mut Reader<'a>) -> Option<Op<'a>> {
+        let group = from.short_str()?;
+        let mut start = [0; LANES];
+        for id in &mut start {
+            *id = from.u64()?;
+        }
+        Some(Op::GroupReset { group, start, next_id: from.u64()? })
+    }
+
+    fn decode_delivered(from: &mut Reader<'a>) -> Option<Op<'a>> {
+        let group = from.short_str()?;
+        let member = MemberName::decode(from)?;
+        Some(Op::Delivered { group, member, ranges: from.rest() })
+    }
+}
+
+/// A record whose checksum holds but whose body does not follow its kind's layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;

@@ -1,0 +1,286 @@
+//! Single crashes made by hand, each for one way in which something could be lost.
+
+use std::sync::Arc;
+
+use mq9_core::disk::Disk;
+use mq9_core::log::FIRST_RECORD;
+use mq9_core::mailbox::Policy;
+use mq9_core::store::{
+    Ack, AckKind, DamageKind, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Send, Start,
+    Store,
+};
+use mq9_core::time::Now;
+use mq9_sim::SimDisk;
+
+use crate::world::{OPTIONS, START, everything, fetch, open};
+
+fn opened(disk: &SimDisk) -> Store {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    open(&disk, OPTIONS, START).unwrap()
+}
+
+fn created(disk: &SimDisk) -> Store {
+    let mut store = opened(disk);
+    store.create_mailbox(&NewMailbox { address: "a", ..NewMailbox::default() }, START).unwrap();
+    store
+}
+
+fn send(store: &mut Store, payload: &str) -> u64 {
+    store.send("a", &Send::new(payload.as_bytes()), START).unwrap().unwrap()
+}
+
+fn fetched(store: &mut Store, max: usize) -> Vec<String> {
+    let batch = fetch(store, "a", "g", "m", max, START).unwrap();
+    batch.iter().map(|(_, m)| String::from_utf8_lossy(m.payload).into_owned()).collect()
+}
+
+fn stored(store: &mut Store) -> Vec<String> {
+    let batch = everything(store, "a", START).unwrap();
+    batch.iter().map(|(_, m)| String::from_utf8_lossy(m.payload).into_owned()).collect()
+}
+
+/// Loses the sectors with `payload`, as a power cut may that comes before a sync.
+fn lose(disk: &SimDisk, payload: &str) {
+    for name in disk.names() {
+        let mut bytes = disk.read_file(&name).unwrap();
+        let found = bytes.windows(payload.len()).position(|w| w == payload.as_bytes());
+        if let Some(at) = found {
+            bytes[at..at + payload.len()].fill(0);
+            disk.write_file(&name, &bytes);
+            return;
+        }
+    }
+    panic!("{payload} is nowhere");
+}
+
+/// Whether a power cut loses the last record with a payload, or the one behind it.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    First,
+    Second,
+}
+
+fn lose_part(disk: &SimDisk, payload: &str, part: Part) {
+    let name = "segment-0000000001.log";
+    let mut bytes = disk.read_file(name).unwrap();
+    let at = bytes.windows(payload.len()).rposition(|w| w == payload.as_bytes()).unwrap();
+    match part {
+        Part::First => bytes[at..at + payload.len()].fill(0),
+        Part::Second => bytes[at + payload.len()..][..20].fill(0),
+    }
+    disk.write_file(name, &bytes);
+}
+
+#[test]
+fn a_delayed_message_comes_once_whatever_a_power_cut_loses_of_its_publication() {
+    for part in [Part::First, Part::Second] {
+        let disk = SimDisk::new();
+        let mut store = created(&disk);
+        let delayed = Send { delay_ms: 10, ..Send::new(b"delayed") };
+        store.send("a", &delayed, START).unwrap();
+        let due = Now { wall_ms: START.wall_ms + 10, ..START };
+        store.tick(due);
+        store.send("a", &Send::new(b"behind"), due).unwrap();
+        store.flush().unwrap();
+        drop(store);
+        lose_part(&disk, "delayed", part);
+
+        let mut store = opened(&disk);
+        store.tick(due);
+        let mut found = stored(&mut store);
+        found.sort();
+        assert_eq!(found, ["behind", "delayed"], "{part:?}");
+    }
+}
+
+#[test]
+fn a_message_dies_once_whatever_a_power_cut_loses_of_its_burial() {
+    for part in [Part::First, Part::Second] {
+        let disk = SimDisk::new();
+        let mut store = opened(&disk);
+        let policy = Policy { dead_letter: Some("dead".into()), ..Policy::default() };
+        let new = NewMailbox { address: "a", policy, ..NewMailbox::default() };
+        store.create_mailbox(&new, START).unwrap();
+        let id = send(&mut store, "poison");
+        assert_eq!(fetched(&mut store, 9), ["poison"]);
+        let terminate = |store: &mut Store| {
+            let kind = AckKind::Terminate;
+            store.ack(&Ack { address: "a", group: "g", msg_ids: &[id], kind }, START).unwrap();
+        };
+        terminate(&mut store);
+        send(&mut store, "behind");
+        store.flush().unwrap();
+        drop(store);
+        lose_part(&disk, "poison", part);
+
+        let mut store = opened(&disk);
+        assert_eq!(everything(&mut store, "dead", START).unwrap().len(), 0, "{part:?}");
+        assert_eq!(fetched(&mut store, 9), ["poison", "behind"], "{part:?}");
+        terminate(&mut store);
+        assert_eq!(everything(&mut store, "dead", START).unwrap().len(), 1, "{part:?}");
+    }
+}
+
+#[test]
+fn a_delivery_that_outlives_its_message_hides_no_later_message() {
+    let disk = SimDisk::new();
+    let mut store = created(&disk);
+    send(&mut store, "first");
+    let lost = send(&mut store, "second");
+    assert_eq!(fetched(&mut store, 9), ["first", "second"]);
+    store.flush().unwrap();
+    drop(store);
+    lose(&disk, "second");
+
+    let mut store = opened(&disk);
+    assert!(send(&mut store, "third") > lost);
+    assert_eq!(fetched(&mut store, 9), ["first", "third"]);
+}
+
+#[test]
+fn a_group_pinned_at_the_end_misses_nothing_when_the_messages_before_it_are_lost() {
+    let disk = SimDisk::new();
+    let mut store = created(&disk);
+    let lost = send(&mut store, "before");
+    let group = GroupFetch { name: "g".to_owned(), member: MemberId::Conn, force: true };
+    let request = Fetch { group: Some(group), start: Start::Latest, ..Fetch::all("a") };
+    let outcome = store.fetch(request, START).unwrap();
+    assert!(matches!(outcome, FetchOutcome::Messages(batch) if batch.is_empty()));
+    store.flush().unwrap();
+    drop(store);
+    lose(&disk, "before");
+
+    let mut store = opened(&disk);
+    assert!(send(&mut store, "after") > lost);
+    assert_eq!(fetched(&mut store, 9), ["after"]);
+}
+
+#[test]
+fn a_deletion_that_outlives_its_message_keeps_the_id_from_being_used_again() {
+    let disk = SimDisk::new();
+    let mut store = created(&disk);
+    let lost = send(&mut store, "deleted");
+    store.delete("a", lost, START).unwrap();
+    store.flush().unwrap();
+    drop(store);
+    lose(&disk, "deleted");
+    assert!(send(&mut opened(&disk), "next") > lost);
+}
+
+/// Fills segments, deletes most of what is in them, and lets upkeep remove them.
+fn with_removed_segments(disk: &SimDisk) -> Vec<String> {
+    let mut store = created(disk);
+    let mut kept = Vec::new();
+    for round in 0..12 {
+        let ids: Vec<u64> =
+            (0..8).map(|n| send(&mut store, &format!("{round}-{n}-{:300}", ""))).collect();
+        for &id in &ids[1..] {
+            store.delete("a", id, START).unwrap();
+        }
+        kept.push(format!("{round}-0-{:300}", ""));
+        store.sync().unwrap();
+        let shared = std::cell::RefCell::new(store);
+        while mq9_core::store::maintain(&shared, || START).unwrap() {}
+        store = shared.into_inner();
+    }
+    assert_eq!(stored(&mut store), kept);
+    drop(store);
+    assert!(!disk.names().contains(&"segment-0000000001.log".to_owned()));
+    kept
+}
+
+fn checkpoints(disk: &SimDisk) -> Vec<String> {
+    disk.names().into_iter().filter(|name| name.starts_with("checkpoint")).collect()
+}
+
+#[test]
+fn the_older_checkpoint_and_the_log_from_its_start_suffice() {
+    let disk = SimDisk::new();
+    let kept = with_removed_segments(&disk);
+    let names = checkpoints(&disk);
+    assert_eq!(names.len(), 2, "{names:?}");
+    for damage in [0, 1, 2] {
+        let disk = disk.snapshot();
+        let mut bytes = disk.read_file(&names[1]).unwrap();
+        match damage {
+            0 => bytes.truncate(bytes.len() / 2),
+            1 => {
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+            }
+            _ => bytes.clear(),
+        }
+        disk.write_file(&names[1], &bytes);
+        let mut store = opened(&disk);
+        assert!(store.damage().iter().all(|d| d.kind == DamageKind::Checkpoint));
+        assert_eq!(store.damage().len(), 1);
+        assert_eq!(stored(&mut store), kept);
+        // And again, with the upkeep that follows.
+        store.close().unwrap();
+        let shared = std::cell::RefCell::new(opened(&disk));
+        while mq9_core::store::maintain(&shared, || START).unwrap() {}
+        assert_eq!(stored(&mut shared.into_inner()), kept);
+    }
+}
+
+#[test]
+fn what_only_memory_knows_of_is_acknowledged_once_everything_is_durable() {
+    let disk = SimDisk::new();
+    let mut store = created(&disk);
+    send(&mut store, "one");
+    store.sync().unwrap();
+    assert!(store.acknowledged() >= store.end());
+    // A new segment moves the end without a record: nobody may wait for it for ever.
+    store.rotate(START).unwrap();
+    store.sync().unwrap();
+    assert!(store.acknowledged() >= store.end());
+}
+
+#[test]
+fn a_torn_tail_is_set_aside_whole_though_an_earlier_try_was_cut_short() {
+    let disk = SimDisk::new();
+    let mut store = created(&disk);
+    send(&mut store, "sound");
+    store.sync().unwrap();
+    let end = u64::from(store.end().offset());
+    drop(store);
+    let name = "segment-0000000001.log";
+    let mut bytes = disk.read_file(name).unwrap();
+    bytes.truncate(end as usize);
+    bytes.extend_from_slice(b"torn bytes");
+    disk.write_file(name, &bytes);
+    let aside = format!("damaged-{name}-at-{end}");
+    disk.write_file(&aside, b"to");
+
+    drop(opened(&disk));
+    assert_eq!(disk.crash_strict().read_file(&aside).unwrap(), b"torn bytes");
+    assert!(end > u64::from(FIRST_RECORD));
+}
+
+#[test]
+fn the_set_aside_copy_is_durable_before_the_tail_goes() {
+    let disk = SimDisk::new();
+    let mut store = created(&disk);
+    store.sync().unwrap();
+    drop(store);
+    let name = "segment-0000000001.log";
+    let mut bytes = disk.read_file(name).unwrap();
+    let used = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    bytes.truncate(used);
+    bytes.extend_from_slice(b"torn bytes");
+    disk.write_file(name, &bytes);
+    let torn = |disk: &SimDisk| {
+        disk.names().iter().any(|name| disk.read_file(name).unwrap().ends_with(b"torn bytes"))
+    };
+    let trial = disk.snapshot();
+    drop(opened(&trial));
+    for n in 1..=trial.ops() {
+        let disk = disk.snapshot();
+        disk.cut_at(n);
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        assert!(open(&shared, OPTIONS, START).is_err());
+        for seed in 0..20 {
+            assert!(torn(&disk.crash(seed)), "cut at {n}, seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The formats on disk, pinned to files: today's code writes exactly these bytes and reads them back.
+//!
+//! A change of `v1` is a change of format: files like these exist outside. `MQ9_BLESS=1` writes them
+//! anew, and the seeds of the fuzz targets with them.
+
+#![allow(clippy::unwrap_used)]
+
+mod bytes;
+mod contents;
+mod script;
+mod seeds;
+
+use std::path::{Path, PathBuf};
+
+use mq9_core::log::names;
+use mq9_sim::SimDisk;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1")
+}
+
+/// The files of the script, without reserved space.
+fn written() -> Vec<(String, Vec<u8>)> {
+    let disk = script::run();
+    let files = disk.names().into_iter().map(|name| {
+        let mut bytes = disk.read_file(&name).unwrap();
+        if name == names::segment(2) {
+            // The segment being written: it has no record yet.
+            assert!(bytes[80..].iter().all(|&byte| byte == 0));
+            bytes.truncate(80);
+        }
+        (name, bytes)
+    });
+    files.collect()
+}
+
+/// The files as they lie in the repository.
+fn golden() -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let mut files: Vec<_> = entries.map(|p| (name(&p), std::fs::read(&p).unwrap())).collect();
+    files.sort();
+    files
+}
+
+fn disk_of(files: &[(String, Vec<u8>)]) -> SimDisk {
+    let disk = SimDisk::new();
+    files.iter().for_each(|(name, bytes)| disk.write_file(name, bytes));
+    disk
+}
+
+#[test]
+fn the_same_commands_write_the_same_bytes() {
+    let written = written();
+    if std::env::var_os("MQ9_BLESS").is_some() {
+        for (name, bytes) in &written {
+            std::fs::write(folder().join(name), bytes).unwrap();
+        }
+        seeds::write(&written);
+    }
+    let golden = golden();
+    let list = |files: &[(String, Vec<u8>)]| files.iter().map(|f| f.0.clone()).collect::<Vec<_>>();
+    assert_eq!(list(&written), list(&golden));
+    for ((name, written), (_, golden)) in written.iter().zip(&golden) {
+        let first = written.iter().zip(golden).position(|(a, b)| a != b);
+        assert_eq!(first, None, "{name} differs");
+        assert_eq!(written.len(), golden.len(), "{name} has another length");
+    }
+}
+
+#[test]
+fn a_checkpoint_and_the_log_alone_give_the_same_contents() {
+    contents::check(&disk_of(&golden()));
+    let log: Vec<_> = golden().into_iter().filter(|f| f.0.starts_with("segment-")).collect();
+    contents::check(&disk_of(&log));
+}

@@ -1,0 +1,167 @@
+//! The store's commands on a real directory, one behaviour a test.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use mq9_core::disk::{Disk, OsDisk};
+use mq9_core::error::Error;
+use mq9_core::mailbox::{Level, Policy};
+use mq9_core::store::{Ack, AckKind, Fetch, FetchOutcome, NewMailbox, Options, Send, Start, Store};
+use mq9_core::time::Now;
+
+const START: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 5_000 };
+
+fn at(ms: u64) -> Now {
+    Now { wall_ms: START.wall_ms + ms, mono_ms: START.mono_ms + ms }
+}
+
+struct House {
+    dir: tempfile::TempDir,
+}
+
+impl House {
+    fn new() -> House {
+        House { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn open(&self, now: Now) -> Store {
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(self.dir.path()).unwrap());
+        Store::open(disk, Options::default(), 42, now).unwrap()
+    }
+}
+
+fn create(store: &mut Store, address: &str) {
+    store.create_mailbox(&NewMailbox { address, ..Default::default() }, START).unwrap();
+}
+
+fn send(store: &mut Store, address: &str, level: Level, payload: &str) -> Option<u64> {
+    store.send(address, &Send { level, ..Send::new(payload.as_bytes()) }, START).unwrap()
+}
+
+fn fetch(store: &mut Store, group: &str, max: usize, now: Now) -> Vec<String> {
+    let request = Fetch { start: Start::Earliest, ..Fetch::group("a", group, max) };
+    match store.fetch(request, now).unwrap() {
+        FetchOutcome::Messages(batch) => {
+            batch.iter().map(|(_, m)| String::from_utf8(m.payload.to_vec()).unwrap()).collect()
+        }
+        FetchOutcome::Waiting(_) => panic!("did not ask to wait"),
+    }
+}
+
+fn ack(store: &mut Store, group: &str, msg_id: u64) -> Result<(), Error> {
+    let kind = AckKind::Done { only: false };
+    store.ack(&Ack { address: "a", group, msg_ids: &[msg_id], kind }, START)
+}
+
+#[test]
+fn messages_come_by_level_then_offset_and_survive_both_kinds_of_reopen() {
+    let house = House::new();
+    let mut store = house.open(START);
+    create(&mut store, "a");
+    assert_eq!(send(&mut store, "a", Level::NORMAL, "n0"), Some(0));
+    assert_eq!(send(&mut store, "a", Level::CRITICAL, "c1"), Some(1));
+    assert_eq!(send(&mut store, "a", Level::NORMAL, "n2"), Some(2));
+    assert_eq!(fetch(&mut store, "g", 2, START), ["c1", "n0"]);
+    store.flush().unwrap();
+    drop(store);
+
+    let mut store = house.open(START);
+    assert_eq!(store.damage(), []);
+    ack(&mut store, "g", 0).unwrap();
+    store.close().unwrap();
+
+    let mut store = house.open(START);
+    assert_eq!(store.damage(), []);
+    assert_eq!(fetch(&mut store, "g", 10, START), ["n2"]);
+    assert!(matches!(ack(&mut store, "g", 7), Err(Error::NotGiven { .. })));
+    ack(&mut store, "g", 0).unwrap();
+}
+
+#[test]
+fn a_second_process_is_told_that_the_directory_is_in_use() {
+    let house = House::new();
+    let _store = house.open(START);
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(house.dir.path()).unwrap());
+    assert!(matches!(Store::open(disk, Options::default(), 1, START), Err(Error::Locked)));
+}
+
+#[test]
+fn a_delayed_message_appears_when_due_also_after_a_restart() {
+    let house = House::new();
+    let mut store = house.open(START);
+    create(&mut store, "a");
+    let delayed = Send { delay_ms: 500, ..Send::new(b"later") };
+    assert_eq!(store.send("a", &delayed, START).unwrap(), None);
+    assert_eq!(fetch(&mut store, "g", 10, at(499)), [""; 0]);
+    store.close().unwrap();
+    let mut store = house.open(at(499));
+    assert_eq!(fetch(&mut store, "g", 10, at(499)), [""; 0]);
+    assert_eq!(fetch(&mut store, "g", 10, at(500)), ["later"]);
+}
+
+#[test]
+fn a_message_dies_after_max_deliver_and_moves_to_the_dead_letter_mailbox() {
+    let house = House::new();
+    let mut store = house.open(START);
+    let policy = Policy { max_deliver: 2, dead_letter: Some("dead".into()), ..Default::default() };
+    store
+        .create_mailbox(&NewMailbox { address: "a", policy, ..Default::default() }, START)
+        .unwrap();
+    send(&mut store, "a", Level::NORMAL, "poison");
+    assert_eq!(fetch(&mut store, "g", 1, at(0)), ["poison"]);
+    assert_eq!(fetch(&mut store, "g", 1, at(1)), ["poison"]);
+    store.tick(at(30_001));
+    let batch = match store.fetch(Fetch::all("dead"), at(30_001)).unwrap() {
+        FetchOutcome::Messages(batch) => batch,
+        FetchOutcome::Waiting(_) => panic!(),
+    };
+    let (_, message) = batch.iter().next().unwrap();
+    assert_eq!(message.payload, b"poison");
+    let headers = String::from_utf8(message.headers.to_vec()).unwrap();
+    assert!(headers.contains("mq9-dead-reason: max_deliver\r\n"), "{headers}");
+    assert!(headers.contains("mq9-dead-deliveries: 2\r\n"), "{headers}");
+    assert_eq!(fetch(&mut store, "g", 1, at(30_002)), [""; 0]);
+}
+
+#[test]
+fn a_waiting_fetch_is_answered_by_the_next_send() {
+    let house = House::new();
+    let mut store = house.open(START);
+    create(&mut store, "a");
+    let request = Fetch { wait_ms: 1000, ..Fetch::group("a", "g", 10) };
+    let FetchOutcome::Waiting(waiter) = store.fetch(request, START).unwrap() else { panic!() };
+    assert!(store.completions(START).is_empty());
+    send(&mut store, "a", Level::NORMAL, "hello");
+    let done = store.completions(START);
+    assert_eq!(done.len(), 1);
+    assert_eq!(done[0].waiter, waiter);
+    assert_eq!(done[0].outcome.as_ref().unwrap().len(), 1);
+}
+
+#[test]
+fn the_end_of_the_log_is_acknowledged_also_when_a_new_segment_holds_nothing_yet() {
+    let house = House::new();
+    let mut store = house.open(START);
+    create(&mut store, "a");
+    store.rotate(START).unwrap();
+    store.sync().unwrap();
+    assert_eq!(store.acknowledged(), store.end());
+}
+
+#[test]
+fn a_message_can_be_checked_before_it_is_sent() {
+    let house = House::new();
+    let mut store = house.open(START);
+    let policy = Policy { max_msg_size: 200, ..Default::default() };
+    let new = NewMailbox { address: "a", policy, ..Default::default() };
+    store.create_mailbox(&new, START).unwrap();
+    let (large, long) = (vec![0; 200], "k".repeat(1025));
+    store.check_send("a", &Send::new(b"small"), START).unwrap();
+    let checked = store.check_send("a", &Send::new(&large), START);
+    assert!(matches!(checked, Err(Error::MessageTooLarge { limit: 200, .. })));
+    let checked = store.check_send("a", &Send { key: &long, ..Send::new(b"") }, START);
+    assert!(matches!(checked, Err(Error::InvalidField { field: "key", .. })));
+    let checked = store.check_send("b", &Send::new(b""), START);
+    assert!(matches!(checked, Err(Error::MailboxNotFound(_))));
+}

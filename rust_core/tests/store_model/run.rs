@@ -1,0 +1,392 @@
+//! Runs a script on the store and on the model, and compares every reply.
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use mq9_core::error::Error;
+use mq9_core::mailbox::Tier;
+use mq9_core::store::{
+    Ack, Checkpointer, Compactor, Fetch, FetchOutcome, Fetched, NewMailbox, Options, Query, Send,
+    Start, Store, maintain,
+};
+use mq9_core::time::Now;
+use mq9_sim::SimDisk;
+
+use crate::commands::{ADDRESSES, Aim, CONNS, Command, Search};
+use crate::mailbox::{Message, Seen};
+use crate::model::{Model, Refusal, Reply};
+
+const FIRST_CONNS: [u64; CONNS] = [0, 1, 2];
+const START: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 77_000 };
+
+/// Upkeep in the middle of which other commands are carried out.
+enum Upkeep {
+    Checkpoint(Checkpointer),
+    Compaction(Compactor),
+}
+
+/// A disagreement, or `None` where the script leads to something that nobody promises.
+pub type Stop = Option<String>;
+
+pub struct Run {
+    options: Options,
+    disk: SimDisk,
+    store: RefCell<Store>,
+    model: Model,
+    upkeep: Option<Upkeep>,
+    now: Now,
+    latest_wall_ms: u64,
+    opened: u64,
+    /// The numbers of the open connections: each is used once in a run of the broker.
+    conns: [u64; CONNS],
+}
+
+fn agree<T: PartialEq + Debug>(what: &str, store: T, model: T) -> Result<(), Stop> {
+    if store == model {
+        return Ok(());
+    }
+    Err(Some(format!("{what}\n store: {store:?}\n model: {model:?}")))
+}
+
+fn sound<T>(what: &str, outcome: Result<T, Error>) -> Result<T, Stop> {
+    outcome.map_err(|e| Some(format!("{what} failed: {e:?}")))
+}
+
+fn seen(batch: &Fetched) -> Vec<Seen> {
+    let seen = batch.iter().map(|(meta, message)| {
+        assert_eq!((message.msg_id, message.level), (meta.msg_id, meta.level.number()));
+        assert_eq!(message.create_ms, meta.create_ms);
+        let message = Message {
+            msg_id: message.msg_id,
+            level: message.level,
+            sent_ms: message.sent_ms,
+            create_ms: message.create_ms,
+            expires_ms: message.expires_ms,
+            address: message.address.to_owned(),
+            key: message.key.to_owned(),
+            tags: message.tags.to_owned(),
+            headers: String::from_utf8_lossy(message.headers).into_owned(),
+            payload: message.payload.to_vec(),
+        };
+        (message, meta.deliveries)
+    });
+    let seen: Vec<Seen> = seen.collect();
+    assert_eq!(seen.len(), batch.len(), "a message of a batch cannot be decoded");
+    seen
+}
+
+fn refused(error: &Error) -> Reply {
+    Reply::Refused(error.into())
+}
+
+fn reply<T>(outcome: Result<T, Error>, answer: impl FnOnce(T) -> Reply) -> Reply {
+    outcome.map_or_else(|e| refused(&e), answer)
+}
+
+fn expected(outcome: Result<Reply, Refusal>) -> Reply {
+    outcome.unwrap_or_else(Reply::Refused)
+}
+
+impl Run {
+    pub fn new(options: Options) -> Run {
+        let disk = SimDisk::new();
+        let store = Store::open(Arc::new(disk.clone()), options, 1, START).unwrap();
+        let (store, model) = (RefCell::new(store), Model::new(options, START));
+        let (now, latest_wall_ms) = (START, START.wall_ms);
+        Run {
+            options,
+            disk,
+            store,
+            model,
+            upkeep: None,
+            now,
+            latest_wall_ms,
+            opened: 1,
+            conns: FIRST_CONNS,
+        }
+    }
+
+    /// Carries out one command on both sides.
+    pub fn step(&mut self, command: &Command) -> Result<(), Stop> {
+        match *command {
+            Command::Pass { ms } => {
+                self.now.wall_ms += ms;
+                self.now.mono_ms += ms;
+            }
+            Command::Jump { ms } => self.now.wall_ms = self.now.wall_ms.saturating_add_signed(ms),
+            _ => {}
+        }
+        self.latest_wall_ms = self.latest_wall_ms.max(self.now.wall_ms);
+        self.let_leases_end()?;
+        self.model.tick(self.now);
+        let (store, model) = self.carry_out(command)?;
+        agree("the reply", store, model)?;
+        self.compare_completions()?;
+        for address in ADDRESSES {
+            self.compare_info(address)?;
+        }
+        agree("damage", self.store.get_mut().damage(), &[])
+    }
+
+    /// Where two groups would move messages in one tick, takes one lease after the other.
+    fn let_leases_end(&mut self) -> Result<(), Stop> {
+        let Some(ends) = self.model.contested(self.now.mono_ms) else { return Ok(()) };
+        for mono_ms in ends {
+            let now = Now { mono_ms, ..self.now };
+            if self.model.contested(mono_ms).is_some() {
+                return Err(None);
+            }
+            self.store.get_mut().tick(now);
+            self.model.tick(now);
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, command: &Command) -> Result<(Reply, Reply), Stop> {
+        let (now, model) = (self.now, &mut self.model);
+        let store = self.store.get_mut();
+        let done = |()| Reply::Done;
+        Ok(match command {
+            Command::Create { address, ttl_ms, policy } => {
+                let (ttl_ms, policy) = (*ttl_ms, (**policy).clone());
+                let new = NewMailbox { address, ttl_ms, desc: "", policy };
+                (reply(store.create_mailbox(&new, now), done), expected(model.create(&new)))
+            }
+            Command::Remove { address } => {
+                (reply(store.remove_mailbox(address, now), done), expected(model.remove(address)))
+            }
+            Command::Send { address, message } => {
+                let send = Send {
+                    level: message.level,
+                    key: message.key,
+                    tags: message.tags,
+                    headers: message.headers.as_bytes(),
+                    payload: &message.payload(),
+                    delay_ms: message.delay_ms,
+                    ttl_ms: message.ttl_ms,
+                };
+                let sent = reply(store.send(address, &send, now), Reply::Sent);
+                (sent, expected(model.send(address, &send)))
+            }
+            Command::Fetch(fetch) => self.fetch(fetch),
+            Command::Ack { address, group, aims, kind } => {
+                let msg_ids: Vec<u64> =
+                    aims.iter().map(|aim| take_aim(model, address, group, *aim)).collect();
+                let ack = Ack { address, group, msg_ids: &msg_ids, kind: *kind };
+                let acked = reply(store.ack(&ack, now), done);
+                (acked, expected(model.ack(address, group, &msg_ids, *kind)))
+            }
+            Command::Query { address, search } => self.query(address, search),
+            Command::Delete { address, aim } => {
+                let msg_id = take_aim(model, address, "", Aim::Any(*aim));
+                let deleted = reply(store.delete(address, msg_id, now), done);
+                (deleted, expected(model.delete(address, msg_id)))
+            }
+            Command::Disconnect { conn } => {
+                store.disconnect(self.conns[*conn], now);
+                model.disconnect(self.conns[*conn]);
+                self.conns[*conn] += CONNS as u64;
+                (Reply::Done, Reply::Done)
+            }
+            Command::CancelWait { nth } => {
+                if *nth < model.waiters.len() {
+                    let waiter = model.waiters.remove(*nth);
+                    agree("a wait to give up", store.cancel_wait(waiter.id), true)?;
+                }
+                (Reply::Done, Reply::Done)
+            }
+            Command::Pass { .. } | Command::Jump { .. } => {
+                store.tick(now);
+                (Reply::Done, Reply::Done)
+            }
+            _ => {
+                store.tick(now);
+                self.compare_completions()?;
+                self.look_after(command)?;
+                self.compare_everything()?;
+                (Reply::Done, Reply::Done)
+            }
+        })
+    }
+
+    fn fetch(&mut self, fetch: &Fetch) -> (Reply, Reply) {
+        let next_id = self.model.find(&fetch.address).map_or(0, |mailbox| mailbox.next_id);
+        let start = match fetch.start {
+            Start::Since(ms) => Start::Since(self.now.wall_ms - ms),
+            Start::Id(id) => Start::Id((next_id + 1).saturating_sub(id)),
+            start => start,
+        };
+        let conn = self.conns[fetch.conn as usize];
+        let request = Fetch { start, conn, ..fetch.clone() };
+        let mut waiter = None;
+        let fetched = self.store.get_mut().fetch(request.clone(), self.now);
+        let store = reply(fetched, |outcome| match outcome {
+            FetchOutcome::Messages(batch) => Reply::Batch(seen(&batch)),
+            FetchOutcome::Waiting(id) => {
+                waiter = Some(id);
+                Reply::Waiting
+            }
+        });
+        let model = match self.model.fetch(request.clone()) {
+            Ok((Reply::Waiting, cursors)) => {
+                self.model.wait(waiter.unwrap_or(u64::MAX), request, cursors);
+                Reply::Waiting
+            }
+            outcome => expected(outcome.map(|(reply, _)| reply)),
+        };
+        (store, model)
+    }
+
+    fn query(&mut self, address: &str, search: &Search) -> (Reply, Reply) {
+        let next_id = self.model.find(address).map_or(0, |mailbox| mailbox.next_id);
+        let query = Query {
+            key: search.key,
+            tags: &search.tags,
+            since_ms: search.since_ms.map_or(0, |ms| self.now.wall_ms - ms),
+            after_id: search.after.map(|back| next_id.saturating_sub(back)),
+            limit: search.limit,
+            max_bytes: search.max_bytes,
+            newest: search.newest,
+        };
+        let found = self.store.get_mut().query(address, &query, self.now);
+        let found = reply(found, |batch| Reply::Batch(seen(&batch)));
+        (found, expected(self.model.query(address, &query)))
+    }
+
+    fn look_after(&mut self, command: &Command) -> Result<(), Stop> {
+        let now = self.now;
+        match command {
+            Command::Rotate => sound("rotate", self.store.get_mut().rotate(now)),
+            Command::Upkeep { compact, budget } => self.upkeep_step(*compact, *budget),
+            Command::Checkpoint => {
+                self.upkeep = None;
+                sound("checkpoint", self.store.get_mut().checkpoint())
+            }
+            Command::Maintain => {
+                self.upkeep = None;
+                sound("maintain", maintain(&self.store, || now)).map(drop)
+            }
+            Command::Kill => {
+                sound("flush", self.store.get_mut().flush())?;
+                self.reopen(false)
+            }
+            _ => self.reopen(true),
+        }
+    }
+
+    fn upkeep_step(&mut self, compact: bool, budget: usize) -> Result<(), Stop> {
+        let now = self.now;
+        let store = self.store.get_mut();
+        match self.upkeep.take() {
+            None if compact => {
+                if let Some(mut compactor) = store.pick_compaction() {
+                    sound("load", compactor.load())?;
+                    self.upkeep = Some(Upkeep::Compaction(compactor));
+                }
+            }
+            None => {
+                let checkpointer = sound("begin_checkpoint", store.begin_checkpoint())?;
+                self.upkeep = Some(Upkeep::Checkpoint(checkpointer));
+            }
+            Some(Upkeep::Compaction(mut compactor)) => {
+                if sound("compact", store.compact(&mut compactor, budget, now))? {
+                    self.upkeep = Some(Upkeep::Compaction(compactor));
+                }
+                sound("reclaim", store.reclaim())?;
+            }
+            Some(Upkeep::Checkpoint(mut checkpointer)) => {
+                if sound("capture", store.capture(&mut checkpointer, budget))? {
+                    sound("write", checkpointer.write())?;
+                    self.upkeep = Some(Upkeep::Checkpoint(checkpointer));
+                } else {
+                    sound("finish", checkpointer.finish())?;
+                    store.install_checkpoint(checkpointer);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the process, by its own will or killed, and opens the store again. A wall clock that was
+    /// set back has been put right by then: of expiry the log knows nothing.
+    fn reopen(&mut self, cleanly: bool) -> Result<(), Stop> {
+        self.now = Now { wall_ms: self.latest_wall_ms, mono_ms: 100 + self.opened };
+        self.opened += 1;
+        self.conns = FIRST_CONNS;
+        // The old store holds its disk until it is replaced: it gets one that nobody looks at.
+        let disk = self.disk.snapshot();
+        let elsewhere = Store::open(Arc::new(SimDisk::new()), self.options, 0, self.now);
+        let old = self.store.replace(elsewhere.unwrap());
+        if cleanly {
+            self.upkeep = None;
+            sound("close", old.close())?;
+        } else {
+            self.disk = disk;
+            drop(old);
+            self.upkeep = None;
+        }
+        let disk = Arc::new(self.disk.clone());
+        let store = Store::open(disk, self.options, self.opened, self.now);
+        self.store = RefCell::new(sound("open", store)?);
+        self.model.reopen(self.now);
+        self.store.get_mut().tick(self.now);
+        self.model.tick(self.now);
+        Ok(())
+    }
+
+    fn compare_completions(&mut self) -> Result<(), Stop> {
+        let store = self.store.get_mut();
+        // In which order mailboxes are served is the store's choice.
+        let order: Vec<String> =
+            store.mailboxes(0, usize::MAX).0.into_iter().map(|mailbox| mailbox.address).collect();
+        let mut completions: Vec<(u64, Reply)> = store
+            .completions(self.now)
+            .into_iter()
+            .map(|done| (done.waiter, reply(done.outcome, |batch| Reply::Batch(seen(&batch)))))
+            .collect();
+        completions.sort_by_key(|(id, _)| *id);
+        agree("completions", completions, self.model.completions(&order))?;
+        let waiting = self.store.get_mut().waiting();
+        agree("the number of waits", waiting, self.model.waiters.len())?;
+        agree("a wait for what is available", None, self.model.overlooked())
+    }
+
+    fn compare_info(&mut self, address: &str) -> Result<(), Stop> {
+        let info = self.store.get_mut().mailbox(address, self.now);
+        let info = reply(info, |info| Reply::Info(Box::new(info)));
+        agree("the mailbox", info, expected(self.model.info(address)))
+    }
+
+    fn compare_everything(&mut self) -> Result<(), Stop> {
+        for address in ADDRESSES {
+            self.compare_info(address)?;
+            let (store, model) = self.fetch(&Fetch::all(address));
+            agree("all messages", store, model)?;
+        }
+        let info = self.store.get_mut().info();
+        agree("mailboxes", info.mailboxes, self.model.mailboxes.len() as u64)?;
+        agree("epoch", info.epoch, self.model.epoch)?;
+        let logged = self.model.mailboxes.iter().filter(|m| m.policy.tier == Tier::Durable);
+        agree("live bytes", info.live_bytes, logged.map(|mailbox| mailbox.bytes()).sum())
+    }
+
+    /// The end of a script: what is left must be the same now and after one more restart.
+    pub fn finish(mut self) -> Result<(), Stop> {
+        self.compare_everything()?;
+        self.step(&Command::Kill)
+    }
+}
+
+fn take_aim(model: &Model, address: &str, group: &str, aim: Aim) -> u64 {
+    let Some(mailbox) = model.find(address) else { return 0 };
+    let group = mailbox.groups.iter().find(|g| g.name == group);
+    let pending = group.map_or(&[][..], |group| &group.deliveries);
+    match aim {
+        Aim::Pending(back) if !pending.is_empty() => {
+            pending[pending.len() - 1 - back % pending.len()].msg_id
+        }
+        Aim::Pending(back) => mailbox.next_id.saturating_sub(back as u64),
+        Aim::Any(back) => (mailbox.next_id + 1).saturating_sub(back),
+    }
+}

@@ -1,0 +1,128 @@
+//! Group commit with real threads: what is written becomes durable, and a failure stops everything.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use mq9_core::disk::{Disk, OsDisk};
+use mq9_core::error::Error;
+use mq9_core::log::{SyncMode, SyncThread};
+use mq9_core::store::{NewMailbox, Options, Query, Send, Store};
+use mq9_core::time::Now;
+use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
+
+const NOW: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 5_000 };
+/// Long enough for any disk; only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn options(sync: SyncMode) -> Options {
+    Options { segment_bytes: 64 << 10, allocate_bytes: 64 << 10, sync, ..Options::default() }
+}
+
+fn send(store: &mut Store, payload: &str) -> Result<Option<u64>, Error> {
+    store.send("a", &Send::new(payload.as_bytes()), NOW)
+}
+
+fn stored(store: &mut Store) -> Vec<String> {
+    let query = Query { limit: usize::MAX, max_bytes: u64::MAX, ..Query::default() };
+    let batch = store.query("a", &query, NOW).unwrap();
+    batch.iter().map(|(_, m)| String::from_utf8_lossy(m.payload).into_owned()).collect()
+}
+
+/// A store shared with a sync thread, and a bell that it rings after every round.
+struct Served {
+    store: Mutex<Store>,
+    bell: Arc<(Mutex<()>, Condvar)>,
+}
+
+impl Served {
+    fn start(disk: impl Disk + 'static, sync: SyncMode) -> (Served, SyncThread) {
+        let mut store = Store::open(Arc::new(disk), options(sync), 7, NOW).unwrap();
+        store.create_mailbox(&NewMailbox { address: "a", ..NewMailbox::default() }, NOW).unwrap();
+        let bell = Arc::new((Mutex::new(()), Condvar::new()));
+        let rung = Arc::clone(&bell);
+        let thread = SyncThread::start(store.syncer(), move || {
+            drop(rung.0.lock().unwrap());
+            rung.1.notify_all();
+        });
+        (Served { store: Mutex::new(store), bell }, thread.unwrap())
+    }
+
+    fn wait(&self, until: impl Fn() -> bool) {
+        let mut guard = self.bell.0.lock().unwrap();
+        while !until() {
+            let (woken, timeout) = self.bell.1.wait_timeout(guard, PATIENCE).unwrap();
+            guard = woken;
+            assert!(!timeout.timed_out() || until(), "nothing was synced");
+        }
+    }
+}
+
+#[test]
+fn the_sync_thread_acknowledges_what_many_threads_send() {
+    for sync in [SyncMode::Always, SyncMode::Interval { ms: 1 }] {
+        let dir = tempfile::tempdir().unwrap();
+        let (served, thread) = Served::start(OsDisk::new(dir.path()).unwrap(), sync);
+        let syncer = served.store.lock().unwrap().syncer();
+        std::thread::scope(|scope| {
+            for sender in 0..4 {
+                let (served, syncer) = (&served, &syncer);
+                scope.spawn(move || {
+                    for n in 0..50 {
+                        let mut store = served.store.lock().unwrap();
+                        send(&mut store, &format!("{sender}-{n}-{:900}", "")).unwrap();
+                        store.flush().unwrap();
+                        let end = store.end();
+                        drop(store);
+                        served.wait(|| syncer.durable() >= end);
+                    }
+                });
+            }
+        });
+        // Stops and is joined; the store goes on without it.
+        drop(thread);
+        let mut store = served.store.into_inner().unwrap();
+        send(&mut store, "last").unwrap();
+        store.sync().unwrap();
+        drop(store);
+        let disk = Arc::new(OsDisk::new(dir.path()).unwrap());
+        assert_eq!(stored(&mut Store::open(disk, options(sync), 8, NOW).unwrap()).len(), 201);
+    }
+}
+
+#[test]
+fn a_failed_sync_of_the_thread_stops_writes_for_good() {
+    let (sim, faults) = (SimDisk::new(), Faults::new());
+    let disk = FaultyDisk::new(sim, faults.clone());
+    let (served, thread) = Served::start(disk, SyncMode::Always);
+    let syncer = served.store.lock().unwrap().syncer();
+    served.store.lock().unwrap().flush().unwrap();
+    let end = served.store.lock().unwrap().end();
+    served.wait(|| syncer.durable() >= end);
+    faults.fail(Operation::Sync, Fault::io().times(1));
+    send(&mut served.store.lock().unwrap(), "never acknowledged").unwrap();
+    served.store.lock().unwrap().flush().unwrap();
+    served.wait(|| syncer.check().is_err());
+    let mut store = served.store.lock().unwrap();
+    assert!(matches!(send(&mut store, "refused"), Err(Error::WritesStopped(_))));
+    assert_eq!(store.acknowledged(), end);
+    assert_eq!(stored(&mut store), ["never acknowledged"]);
+    drop(thread);
+}
+
+#[test]
+fn after_an_idle_interval_the_next_write_is_synced_all_the_same() {
+    let (served, thread) = Served::start(SimDisk::new(), SyncMode::Interval { ms: 1 });
+    let syncer = served.store.lock().unwrap().syncer();
+    for _ in 0..5 {
+        let mut store = served.store.lock().unwrap();
+        send(&mut store, "now and then").unwrap();
+        store.flush().unwrap();
+        let end = store.end();
+        drop(store);
+        served.wait(|| syncer.durable() >= end);
+        // Right without it: this only makes idle intervals likely.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(thread);
+}
