@@ -1,0 +1,165 @@
+# Builds, tests and packages mq9. Needs Python 3.11 or newer, cargo and a C compiler; the rest is
+# set up in .venv. Only what has changed is built again.
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+# The first interpreter on PATH that is new enough.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= $(patsubst $(FUZZ)/fuzz_targets/%.rs,%,$(wildcard $(FUZZ)/fuzz_targets/*.rs))
+
+# What criterion spends on each measurement of a benchmark that does not say so itself.
+BENCH_TIMES ?= --warm-up-time 0.3 --measurement-time 1 --sample-size 20
+
+BIN := .venv/bin
+FUZZ := rust_core/fuzz
+WHEEL_VENV := .build/wheel-venv
+
+# Stamps: the locked tools are in .venv; the package is built and installed in .venv.
+TOOLS := .venv/.tools
+INSTALLED := .venv/.installed
+
+# Folders are listed too, so that a removed file is noticed.
+BINDING_SOURCES := $(shell find rust_core/src rust_core/binding -type d -o -name '*.rs' -o -name Cargo.toml)
+
+# The flags cargo-fuzz sets, without the sanitizers that need a nightly toolchain.
+FUZZ_RUSTFLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+	-Cllvm-args=-sanitizer-coverage-trace-compares -Clink-dead-code -Ccodegen-units=1
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+# An explicit --target keeps the flags away from build scripts.
+FUZZ_BUILD = --locked --release --manifest-path $(FUZZ)/Cargo.toml --target-dir $(FUZZ)/target --target $(HOST)
+
+# Keeps the folders of the machine that built it out of the wheel.
+WHEEL_RUSTFLAGS = --remap-path-prefix=$(CURDIR)=mq9 --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+# Any virtual environment the caller is in must not be mistaken for ours.
+export VIRTUAL_ENV := $(CURDIR)/.venv
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(INSTALLED) ## Create .venv with the locked tools and build mq9 into it
+
+.PHONY: serve
+serve: $(INSTALLED) ## Build mq9 and run the broker
+	@$(BIN)/mq9 serve $(ARGS)
+
+.PHONY: test
+test: test-py test-rust ## Run all tests
+
+.PHONY: test-rust
+test-rust: ## Run the tests of the Rust core
+	@.ci/require cargo cc
+	cargo test --locked
+
+.PHONY: test-py
+test-py: $(INSTALLED) ## Run the Python tests
+	$(BIN)/pytest
+
+.PHONY: test-wheel
+test-wheel: wheel ## Install the wheel, then the source tree, into empty environments and test each
+	@set -- dist/*.whl; case "$$#:$$1" in 1:dist/mq9-*-cp311-abi3-*.whl) ;; \
+		*) echo "mq9: expected one cp311-abi3 wheel, found: $$*" >&2; exit 1 ;; esac
+	@set -e; for source in dist/*.whl .; do \
+		echo "pip install $$source"; \
+		rm -rf $(WHEEL_VENV); \
+		$(BIN)/python -m venv $(WHEEL_VENV); \
+		$(WHEEL_VENV)/bin/pip install --quiet $$source; \
+		MQ9_TEST_PYTHON=$(CURDIR)/$(WHEEL_VENV)/bin/python $(BIN)/pytest -q tests/packaging; \
+	done
+
+.PHONY: lint
+lint: $(INSTALLED) ## Check format, lints, types, stubs and the direction of dependencies
+	@.ci/require cargo cc rustfmt clippy $(if $(FUZZ_TARGETS),c++)
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+ifneq ($(FUZZ_TARGETS),)
+	cargo fmt --manifest-path $(FUZZ)/Cargo.toml --check
+	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo clippy $(FUZZ_BUILD) --all-targets -- -D warnings
+endif
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/stubtest mq9._core
+	$(BIN)/pytest -q tests/architecture
+
+.PHONY: fmt
+fmt: $(TOOLS) ## Format Rust and Python
+	@.ci/require cargo rustfmt
+	cargo fmt --all
+	$(if $(FUZZ_TARGETS),cargo fmt --manifest-path $(FUZZ)/Cargo.toml)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.PHONY: bench
+bench: ## Run the benchmarks of the Rust core; the table of limits comes last
+	@.ci/require cargo cc
+	cargo bench --locked -p mq9-benches --bench lane --bench timer_wheel --bench store -- $(BENCH_TIMES)
+	cargo bench --locked -p mq9-benches --bench yardstick
+
+.PHONY: bench-quick
+bench-quick: ## The same with a tenth of the data
+	@QUICK=1 $(MAKE) bench BENCH_TIMES=--quick
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZ_SECONDS (60)
+ifeq ($(FUZZ_TARGETS),)
+	@echo "mq9: no fuzz targets in $(FUZZ)/fuzz_targets"
+else
+	@.ci/require cargo cc c++
+	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build $(FUZZ_BUILD) $(FUZZ_TARGETS:%=--bin %)
+	@set -e; for target in $(FUZZ_TARGETS); do \
+		echo "fuzz $$target for $(FUZZ_SECONDS) s"; \
+		corpus=.build/fuzz/$$target seeds=$(FUZZ)/seeds/$$target artifacts=$(FUZZ)/artifacts/$$target; \
+		mkdir -p $$corpus $$artifacts; \
+		[ -d $$seeds ] || seeds=; \
+		$(FUZZ)/target/$(HOST)/release/$$target -max_total_time=$(FUZZ_SECONDS) \
+			-print_final_stats=1 -artifact_prefix=$$artifacts/ $$corpus $$seeds; \
+	done
+endif
+
+.PHONY: wheel
+wheel: $(TOOLS) ## Build the wheel into dist/
+	@.ci/require cargo cc
+	rm -f dist/mq9-*.whl
+	RUSTFLAGS="$(WHEEL_RUSTFLAGS)" $(BIN)/maturin build --release --locked --interpreter $(BIN)/python --out dist
+
+.PHONY: lock
+lock: $(TOOLS) ## Bring the locked versions of all dependencies up to date
+	@.ci/require cargo
+	cargo update
+	$(if $(FUZZ_TARGETS),cargo update --manifest-path $(FUZZ)/Cargo.toml)
+	$(BIN)/uv --no-config pip compile --quiet --upgrade --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --custom-compile-command "make lock" \
+		--output-file requirements-dev.lock pyproject.toml requirements-dev.in
+
+.PHONY: clean
+clean: ## Remove everything that was built
+	rm -rf .venv .build dist target $(FUZZ)/target .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find python tests -name __pycache__ -prune -exec rm -rf {} +
+	rm -f python/mq9/_core*.so
+
+.PHONY: check-tools
+check-tools:
+	@PYTHON="$(PYTHON)" .ci/require python cargo cc c++ rustfmt clippy
+
+$(TOOLS): requirements-dev.lock
+	@PYTHON="$(PYTHON)" .ci/require python cargo cc
+	@[ -x $(BIN)/pip ] || { echo "$(PYTHON) -m venv .venv"; $(PYTHON) -m venv .venv; }
+	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(INSTALLED): $(TOOLS) pyproject.toml Cargo.toml Cargo.lock rust_core/Cargo.toml $(BINDING_SOURCES)
+	@.ci/require cargo cc
+	$(BIN)/maturin develop --release --locked
+	@touch $@

@@ -1,0 +1,60 @@
+"""Rules for every file of the repository that git does not ignore."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MAX_LINES = 600
+
+REGISTRY_HOSTS = (r"pypi\.", r"pythonhosted\.", r"crates\.io", r"npmjs\.", "artifactory")
+REGISTRY = re.compile(rf"https?://[^\s\"']*(?:{'|'.join(REGISTRY_HOSTS)})")
+CARGO_SOURCE = re.compile(
+    r'^source = "registry\+https://github\.com/rust-lang/crates\.io-index"$', re.MULTILINE
+)
+
+
+def ignored_folders() -> set[str]:
+    lines = (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    return {line.strip("/") for line in lines if line.endswith("/")} | {".git"}
+
+
+def repository_files() -> Iterator[Path]:
+    # Not `git ls-files`: the checks also run on an unpacked archive.
+    ignored = ignored_folders()
+    for folder, subfolders, names in os.walk(ROOT):
+        here = Path(folder)
+        subfolders[:] = [
+            name
+            for name in subfolders
+            if name not in ignored and (here / name).relative_to(ROOT).as_posix() not in ignored
+        ]
+        yield from (here / name for name in names)
+
+
+def test_no_source_file_is_too_long_to_read() -> None:
+    lengths = {
+        file.relative_to(ROOT).as_posix(): len(file.read_text("utf-8").splitlines())
+        for file in repository_files()
+        if file.suffix in {".py", ".rs"}
+    }
+    assert "rust_core/src/lib.rs" in lengths
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+def test_no_file_names_a_package_registry() -> None:
+    found = {}
+    for file in repository_files():
+        text = file.read_text("utf-8", errors="replace")
+        if file.name == "Cargo.lock":
+            text = CARGO_SOURCE.sub("", text)
+        if match := REGISTRY.search(text):
+            found[file.relative_to(ROOT).as_posix()] = match[0]
+    assert found == {}
+
+
+def test_python_lock_holds_only_pinned_versions_and_hashes() -> None:
+    entry = re.compile(r"#.*|[\w.\[\],-]+==\S+( ; .+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?")
+    lines = (ROOT / "requirements-dev.lock").read_text("utf-8").splitlines()
+    assert [line for line in lines if not entry.fullmatch(line)] == []
