@@ -29,6 +29,7 @@
 use hashbrown::HashMap;
 
 use crate::mailbox::{LEVELS, Level};
+use crate::wire::bytes::{Put, Reader};
 
 use super::{Delivered, Group, Member};
 
@@ -41,7 +42,7 @@ impl Group {
     /// Appends the group to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for number in self.start.iter().chain(&self.cursors) {
-            out.extend_from_slice(&number.to_le_bytes());
+            out.put_u64(*number);
         }
         let mut numbers: HashMap<&Member, u32, foldhash::fast::RandomState> = HashMap::default();
         let mut members = Vec::new();
@@ -55,32 +56,32 @@ impl Group {
                 })
             });
             let Delivered { level, msg_id, count } = pending.delivered;
-            deliveries.extend_from_slice(&msg_id.to_le_bytes());
-            deliveries.push(level.number());
-            deliveries.extend_from_slice(&count.to_le_bytes());
-            deliveries.extend_from_slice(&number.to_le_bytes());
+            deliveries.put_u64(msg_id);
+            deliveries.put_u8(level.number());
+            deliveries.put_u32(count);
+            deliveries.put_u32(number);
         }
-        out.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
+        out.put_u32(numbers.len() as u32);
         out.extend_from_slice(&members);
-        out.extend_from_slice(&(self.outstanding() as u32).to_le_bytes());
+        out.put_u32(self.outstanding() as u32);
         out.extend_from_slice(&deliveries);
     }
 
     /// The group that these bytes are, all of them; `None` if they are not what [`Group::encode`] writes.
     pub fn decode(bytes: &[u8]) -> Option<Group> {
-        let mut input = Input(bytes);
-        let mut group = Group::new(input.levels()?);
-        group.cursors = input.levels()?;
+        let mut input = Reader::new(bytes);
+        let mut group = Group::new(decode_levels(&mut input)?);
+        group.cursors = decode_levels(&mut input)?;
         if group.start.iter().zip(&group.cursors).any(|(start, cursor)| start > cursor) {
             return None;
         }
         // The count is not to be trusted with an allocation: members are taken as they come.
         let mut members: Vec<Member> = Vec::new();
         for _ in 0..input.u32()? {
-            members.push(input.member()?);
+            members.push(decode_member(&mut input)?);
         }
         let deliveries = input.u32()? as usize;
-        if input.0.len() != deliveries.checked_mul(DELIVERY_LEN)? {
+        if input.rest().len() != deliveries.checked_mul(DELIVERY_LEN)? {
             return None;
         }
         let mut ids = Vec::new();
@@ -115,58 +116,32 @@ fn encode_member(member: &Member, out: &mut Vec<u8>) {
     match member {
         Member::Named(name) => {
             out.push(NAMED);
-            out.extend_from_slice(&(name.len() as u32).to_le_bytes());
+            out.put_u32(name.len() as u32);
             out.extend_from_slice(name.as_bytes());
         }
         Member::Conn { epoch, conn } => {
             out.push(CONN);
-            out.extend_from_slice(&epoch.to_le_bytes());
-            out.extend_from_slice(&conn.to_le_bytes());
+            out.put_u32(*epoch);
+            out.put_u64(*conn);
         }
     }
 }
 
-/// Bytes not yet read. Each read is `None` when they run out.
-#[derive(Debug, Clone)]
-pub(super) struct Input<'a>(pub(super) &'a [u8]);
-
-impl<'a> Input<'a> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (array, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*array)
+fn decode_levels(from: &mut Reader<'_>) -> Option<[u64; LEVELS]> {
+    let mut numbers = [0; LEVELS];
+    for number in &mut numbers {
+        *number = from.u64()?;
     }
+    Some(numbers)
+}
 
-    pub(super) fn u8(&mut self) -> Option<u8> {
-        self.array().map(u8::from_le_bytes)
-    }
-
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn levels(&mut self) -> Option<[u64; LEVELS]> {
-        let mut numbers = [0; LEVELS];
-        for number in &mut numbers {
-            *number = self.u64()?;
+fn decode_member(from: &mut Reader<'_>) -> Option<Member> {
+    match from.u8()? {
+        NAMED => {
+            let len = from.u32()? as usize;
+            Some(Member::named(std::str::from_utf8(from.take(len)?).ok()?))
         }
-        Some(numbers)
-    }
-
-    fn member(&mut self) -> Option<Member> {
-        match self.u8()? {
-            NAMED => {
-                let len = self.u32()? as usize;
-                let (name, rest) = self.0.split_at_checked(len)?;
-                self.0 = rest;
-                Some(Member::named(std::str::from_utf8(name).ok()?))
-            }
-            CONN => Some(Member::Conn { epoch: self.u32()?, conn: self.u64()? }),
-            _ => None,
-        }
+        CONN => Some(Member::Conn { epoch: from.u32()?, conn: from.u64()? }),
+        _ => None,
     }
 }

@@ -13,9 +13,9 @@
 //! so ask [`DeliveryRanges::total`] or [`IdRanges::total`] before collecting.
 
 use crate::mailbox::Level;
+use crate::wire::bytes::Reader;
 
 use super::Delivered;
-use super::codec::Input;
 
 const DELIVERY_RUN_LEN: usize = 17;
 const ID_RUN_LEN: usize = 12;
@@ -78,22 +78,22 @@ fn run(first: u64, len: u32) -> Option<std::ops::Range<u64>> {
 }
 
 /// Opens `bytes` as a number of runs and exactly that many of `run_len` bytes.
-fn runs(bytes: &[u8], run_len: usize) -> Option<Input<'_>> {
-    let mut input = Input(bytes);
+fn runs(bytes: &[u8], run_len: usize) -> Option<Reader<'_>> {
+    let mut input = Reader::new(bytes);
     let count = input.u32()? as usize;
-    (input.0.len() == count.checked_mul(run_len)?).then_some(input)
+    (input.rest().len() == count.checked_mul(run_len)?).then_some(input)
 }
 
 /// Deliveries written by [`encode_deliveries`], checked and not expanded.
 #[derive(Debug, Clone)]
-pub struct DeliveryRanges<'a>(Input<'a>);
+pub struct DeliveryRanges<'a>(Reader<'a>);
 
 impl<'a> DeliveryRanges<'a> {
     /// Reads all of `bytes`; `None` if they are not what [`encode_deliveries`] writes.
     pub fn decode(bytes: &'a [u8]) -> Option<DeliveryRanges<'a>> {
         let input = runs(bytes, DELIVERY_RUN_LEN)?;
-        let mut rest = input.clone();
-        while !rest.0.is_empty() {
+        let mut rest = input;
+        while !rest.is_empty() {
             Self::run(&mut rest)?;
         }
         Some(DeliveryRanges(input))
@@ -113,11 +113,11 @@ impl<'a> DeliveryRanges<'a> {
 
     /// The runs in the order they were given: level, count and ids of each.
     pub fn runs(&self) -> impl Iterator<Item = (Level, u32, std::ops::Range<u64>)> + use<'a> {
-        let mut rest = self.0.clone();
+        let mut rest = self.0;
         std::iter::from_fn(move || Self::run(&mut rest))
     }
 
-    fn run(input: &mut Input<'_>) -> Option<(Level, u32, std::ops::Range<u64>)> {
+    fn run(input: &mut Reader<'_>) -> Option<(Level, u32, std::ops::Range<u64>)> {
         let level = Level::new(input.u8()?)?;
         let count = input.u32()?;
         Some((level, count, run(input.u64()?, input.u32()?)?))
@@ -126,14 +126,14 @@ impl<'a> DeliveryRanges<'a> {
 
 /// Ids written by [`encode_ids`], checked and not expanded.
 #[derive(Debug, Clone)]
-pub struct IdRanges<'a>(Input<'a>);
+pub struct IdRanges<'a>(Reader<'a>);
 
 impl<'a> IdRanges<'a> {
     /// Reads all of `bytes`; `None` if they are not what [`encode_ids`] writes.
     pub fn decode(bytes: &'a [u8]) -> Option<IdRanges<'a>> {
         let input = runs(bytes, ID_RUN_LEN)?;
-        let mut rest = input.clone();
-        while !rest.0.is_empty() {
+        let mut rest = input;
+        while !rest.is_empty() {
             Self::run(&mut rest)?;
         }
         Some(IdRanges(input))
@@ -151,11 +151,11 @@ impl<'a> IdRanges<'a> {
 
     /// The runs in the order they were given.
     pub fn runs(&self) -> impl Iterator<Item = std::ops::Range<u64>> + use<'a> {
-        let mut rest = self.0.clone();
+        let mut rest = self.0;
         std::iter::from_fn(move || Self::run(&mut rest))
     }
 
-    fn run(input: &mut Input<'_>) -> Option<std::ops::Range<u64>> {
+    fn run(input: &mut Reader<'_>) -> Option<std::ops::Range<u64>> {
         run(input.u64()?, input.u32()?)
     }
 }
