@@ -4,13 +4,14 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use mq9_core::error::Error;
 use mq9_core::log::SyncMode;
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{
     Ack, AckKind, Fetch, FetchOutcome, NewMailbox, Options, Query, Send, Store, maintain,
 };
 use mq9_core::time::Now;
-use mq9_sim::SimDisk;
+use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
 
 const NOW: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 5_000 };
 const SEGMENT: u64 = 1 << 20;
@@ -171,4 +172,34 @@ fn overwriting_keys_for_ever_keeps_the_files_bounded() {
     store.sync().unwrap();
     let mut store = open(&disk.crash_strict(), NOW);
     assert_eq!(stored(&mut store, "a", NOW), (59_000..60_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_rewrite_that_found_the_disk_full_is_tried_again() {
+    let disk = SimDisk::new();
+    let faults = Faults::new();
+    let faulty = Arc::new(FaultyDisk::new(disk.clone(), faults.clone()));
+    let mut store = Store::open(faulty, OPTIONS, 11, NOW).unwrap();
+    create(&mut store, "a", 0, Policy::default());
+    fill(&mut store, "a", 40_000);
+    (0..40_000).filter(|n| n % 10 != 0).for_each(|n| store.delete("a", n, NOW).unwrap());
+    // Both checkpoints behind the segments that are mostly dead, so that only rewriting is left.
+    for address in ["b", "c"] {
+        store.rotate(NOW).unwrap();
+        store.checkpoint().unwrap();
+        create(&mut store, address, 0, Policy::default());
+    }
+    store.rotate(NOW).unwrap();
+    faults.fail(Operation::Allocate, Fault::no_space());
+    faults.fail(Operation::Create, Fault::no_space());
+    let shared = RefCell::new(store);
+    let mut rounds = 0;
+    while maintain(&shared, || NOW).is_ok_and(|busy| busy) {
+        rounds += 1;
+        assert!(rounds < 1000);
+    }
+    assert!(matches!(maintain(&shared, || NOW), Err(Error::DiskFull(_))));
+    faults.clear();
+    let store = upkeep(shared.into_inner(), NOW);
+    assert_small(&disk, &store);
 }

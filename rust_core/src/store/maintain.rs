@@ -41,7 +41,10 @@ pub fn maintain(store: &impl Shared, now: impl Fn() -> Now) -> Result<bool> {
     }
     if let Some(mut compactor) = store.with(|store| store.pick_compaction()) {
         if let Err(e) = compact(store, &mut compactor, &now) {
-            store.with(|store| store.give_up_compaction(&compactor));
+            // Space comes back; what cannot be read or copied now would only fail again.
+            if !matches!(e, Error::DiskFull(_)) {
+                store.with(|store| store.give_up_compaction(&compactor));
+            }
             return Err(e);
         }
         busy = true;
