@@ -154,6 +154,8 @@ impl Store {
         }
         if let Some(at) = self.state.reset_group(index, &group.name, start) {
             self.state.arm_leases(index, at);
+        }
+        if known {
             self.mark_ready(index);
         }
         Ok(start)
