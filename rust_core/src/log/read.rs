@@ -19,8 +19,8 @@ pub enum ReadError {
 }
 
 impl Log {
-    /// Appends the bytes of the records at `places` to `out`, in order, and calls `each` with each
-    /// record's bytes range in `out`. Records that lie close together are read at once.
+    /// Appends the bytes of the records at `places` to `out`, in order, and returns where each begins
+    /// in it. Records that lie close together are read at once.
     pub fn read_many(&self, places: &[(Lsn, u32)], out: &mut Vec<u8>) -> Result<Vec<usize>> {
         let mut starts = Vec::with_capacity(places.len());
         let mut rest = places;
