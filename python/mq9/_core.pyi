@@ -214,7 +214,9 @@ class Damage:
     @property
     def kind(
         self,
-    ) -> Literal["record", "torn_tail", "segment", "checkpoint", "orphan", "message"]: ...
+    ) -> Literal[
+        "record", "torn_tail", "cut_short", "segment", "checkpoint", "orphan", "message"
+    ]: ...
     @property
     def mailbox(self) -> str | None: ...
     @property

@@ -258,6 +258,7 @@ impl Damage {
             store::DamageKind::Message { mailbox, msg_id } => (Some(mailbox), Some(*msg_id)),
             store::DamageKind::Record
             | store::DamageKind::TornTail
+            | store::DamageKind::CutShort
             | store::DamageKind::Segment
             | store::DamageKind::Checkpoint
             | store::DamageKind::Orphan => (None, None),

@@ -89,6 +89,7 @@ pub fn of_damage(kind: &DamageKind) -> &'static str {
     match kind {
         DamageKind::Record => "record",
         DamageKind::TornTail => "torn_tail",
+        DamageKind::CutShort => "cut_short",
         DamageKind::Segment => "segment",
         DamageKind::Checkpoint => "checkpoint",
         DamageKind::Orphan => "orphan",

@@ -271,6 +271,14 @@ impl Log {
         Ok(())
     }
 
+    /// Gives all reserved space back, at the end. What stays is zeros, which recovery expects.
+    pub fn trim(&mut self) {
+        if let Some(segment) = self.segments.get(&self.active) {
+            let _ = segment.file.set_len(u64::from(segment.end));
+            self.allocated = segment.end;
+        }
+    }
+
     /// Forgets a segment that holds nothing live and removes its file.
     pub fn remove_segment(&mut self, number: u32) -> Result<()> {
         let name = names::segment(number);
@@ -288,9 +296,11 @@ impl Log {
         let name = names::segment(number);
         let previous = self.segments.last_key_value().map_or(0, |(&last, _)| last);
         let header = Header { number, previous, salt: self.salt, created_ms: now_wall_ms }.encode();
-        let file = match self.disk.create(&name) {
-            // Left behind by an attempt that failed below: it never held a record.
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => self.disk.open(&name),
+        // It gets its name when its header is durable: a segment without one is damaged.
+        let unfinished = name.clone() + names::UNFINISHED;
+        let file = match self.disk.create(&unfinished) {
+            // Left behind by an attempt that failed below.
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => self.disk.open(&unfinished),
             outcome => outcome,
         };
         let file = file.map_err(|e| Error::io("create", name.clone(), e))?;
@@ -303,8 +313,10 @@ impl Log {
         let prepared = reserved
             .and_then(|()| file.write_at(&header, 0))
             .and_then(|()| file.sync())
+            .and_then(|()| self.disk.rename(&unfinished, &name))
             .and_then(|()| self.disk.sync_dir());
         if let Err(e) = prepared {
+            let _ = self.disk.remove(&unfinished);
             let _ = self.disk.remove(&name);
             return Err(Error::io("create", name, e));
         }

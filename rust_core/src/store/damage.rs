@@ -12,6 +12,8 @@ pub enum DamageKind {
     /// The end of a segment, cut short in the middle of a write. Nothing acknowledged was in it,
     /// unless the disk lost what it had synced.
     TornTail,
+    /// A segment that ends too early: a checkpoint knows that more of it was durable.
+    CutShort,
     /// A segment whose header is unreadable, or that is missing.
     Segment,
     /// A checkpoint that is unreadable: an older one or the log itself was used.
@@ -56,6 +58,7 @@ impl std::fmt::Display for Damage {
         match &self.kind {
             DamageKind::Record => write!(f, "{file}: {bytes} damaged bytes at {offset}")?,
             DamageKind::TornTail => write!(f, "{file}: {bytes} bytes torn off at {offset}")?,
+            DamageKind::CutShort => write!(f, "{file}: {bytes} bytes are missing at {offset}")?,
             DamageKind::Segment => write!(f, "{file}: the segment is missing or unreadable")?,
             DamageKind::Checkpoint => write!(f, "{file}: the checkpoint is unreadable")?,
             DamageKind::Orphan => {

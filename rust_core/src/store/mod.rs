@@ -157,9 +157,11 @@ impl Store {
         &self.damage
     }
 
-    /// Writes a checkpoint, so that the next open is quick, and closes the store.
+    /// Writes a checkpoint, so that the next open is quick and notices if anything is cut off, and closes
+    /// the store.
     pub fn close(mut self) -> Result<()> {
         self.sync()?;
+        self.log.trim();
         self.checkpoint()
     }
 

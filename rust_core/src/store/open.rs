@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use super::checkpoint::{Checkpoints, Loaded, load};
+use super::checkpoint::{Checkpoints, Ends, Loaded, load};
 use super::damage::{Damage, DamageKind, set_aside};
 use super::replay::Replay;
 use super::waiters::Waiters;
@@ -25,6 +25,21 @@ struct OnDisk {
     replayed: u64,
 }
 
+impl OnDisk {
+    /// What segments have lost at their ends. None is shorter than its header: it got its name only when
+    /// that was durable. One that is missing was dead, or is reported where it is missed.
+    fn cut_short(&self, ends: &Ends) -> Vec<Damage> {
+        let known: BTreeMap<u32, u32> = ends.0.iter().copied().collect();
+        let cut = self.segments.iter().filter_map(|(&number, segment)| {
+            let wanted = known.get(&number).copied().unwrap_or(0).max(FIRST_RECORD);
+            let missing = wanted.checked_sub(segment.end).filter(|missing| *missing > 0)?;
+            let at = Lsn::new(number, segment.end);
+            Some(Damage::at(at, u64::from(missing), DamageKind::CutShort))
+        });
+        cut.collect()
+    }
+}
+
 impl Store {
     /// Opens the store in `disk`, or makes a new one. `entropy` must be random: it keeps payloads
     /// from being mistaken for records.
@@ -40,12 +55,13 @@ impl Store {
         let mut damage = Vec::new();
         let mut on_disk = find_segments(&*disk, &names, &mut damage)?;
         let (loaded, mut checkpoints) = newest_checkpoint(&*disk, &names, now, &mut damage)?;
-        let Loaded { mut state, known, last_position, .. } = loaded;
+        let Loaded { mut state, known, last_position, ends, .. } = loaded;
         let start = checkpoints.newest.map_or(Lsn::NONE, |c| c.start);
         on_disk.first_free = on_disk.first_free.max(last_position.segment().saturating_add(1));
 
         let replay = Replay::new(&mut state, known);
         damage.extend(replay_tail(&*disk, &mut on_disk, start, replay)?);
+        damage.extend(on_disk.cut_short(&ends));
         state.settle_all_graves();
         damage.extend(state.recount(&on_disk.segments, now));
 
@@ -102,10 +118,7 @@ fn find_segments(disk: &dyn Disk, names: &[String], damage: &mut Vec<Damage>) ->
                 let got = file.read_at(&mut bytes, 0).map_err(|e| failed("read", e))?;
                 let records = bytes.get(FIRST_RECORD as usize..got).unwrap_or_default();
                 if records.iter().all(|&byte| byte == 0) {
-                    // A segment that was being created, most likely; or the disk lost it all.
-                    if len > 0 {
-                        damage.push(Damage::at(Lsn::new(number, 0), len, DamageKind::TornTail));
-                    }
+                    damage.push(Damage::at(Lsn::new(number, 0), len, DamageKind::Segment));
                     let _ = disk.remove(name);
                 } else {
                     damage.push(rename_aside(disk, name, len, DamageKind::Segment));

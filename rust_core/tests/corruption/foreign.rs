@@ -122,7 +122,7 @@ fn an_unknown_section_is_refused() {
 #[test]
 fn an_unknown_policy_is_refused_in_a_checkpoint() {
     // The second mailbox: position, number, "work.queue", three numbers, the policy's length.
-    let (disk, at) = with_section(2, |_, body| body[8 + 8 + 11 + 24 + 2] = 77);
+    let (disk, at) = with_section(3, |_, body| body[8 + 8 + 11 + 24 + 2] = 77);
     assert_refused(&disk, &names::checkpoint(1), at, "a mailbox policy of tag 77");
 }
 
@@ -131,7 +131,7 @@ fn a_checkpoint_that_lacks_a_whole_mailbox_is_not_used() {
     let layout = Layout::of(Left::Closed.disk());
     let lacking = changed(&layout.disk, &names::checkpoint(1), |bytes| {
         let parts = sections(bytes);
-        bytes.drain(parts[1].0..parts[2].0);
+        bytes.drain(parts[2].0..parts[3].0);
     });
     assert!(check(&lacking, &layout.full(), &|| "a section is missing".to_owned()));
 }

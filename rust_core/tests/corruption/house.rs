@@ -39,16 +39,22 @@ pub enum Left {
     Closed,
     /// Killed, with two checkpoints and several segments.
     Checkpointed,
+    /// Closed in order, with two checkpoints and several segments.
+    ClosedLater,
 }
 
 impl Left {
-    pub const ALL: [Left; 3] = [Left::Killed, Left::Closed, Left::Checkpointed];
+    pub const ALL: [Left; 4] = [Left::Killed, Left::Closed, Left::Checkpointed, Left::ClosedLater];
+
+    pub fn is_killed(self) -> bool {
+        matches!(self, Left::Killed | Left::Checkpointed)
+    }
 
     /// The files, without most of the reserved space after the last record.
     pub fn disk(self) -> SimDisk {
         let disk = SimDisk::new();
         let mut store = open(&disk, START);
-        let more_segments = self == Left::Checkpointed;
+        let more_segments = matches!(self, Left::Checkpointed | Left::ClosedLater);
         for (step, part) in [first, second, third, fourth].into_iter().enumerate() {
             part(&mut store);
             if more_segments && step < 3 {
@@ -64,7 +70,7 @@ impl Left {
             }
         }
         match self {
-            Left::Closed => store.close().unwrap(),
+            Left::Closed | Left::ClosedLater => store.close().unwrap(),
             Left::Killed | Left::Checkpointed => {
                 store.flush().unwrap();
                 drop(store);

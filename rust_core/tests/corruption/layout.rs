@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use mq9_core::disk::Disk;
 use mq9_core::log::{Found, Header, Lsn, Scan, names};
+use mq9_core::store::Damage;
 use mq9_sim::SimDisk;
 
 use crate::house::{LATE, open};
@@ -110,6 +111,11 @@ pub fn changed(disk: &SimDisk, name: &str, change: impl FnOnce(&mut Vec<u8>)) ->
     copy.open(name).unwrap().set_len(0).unwrap();
     copy.write_file(name, &bytes);
     copy
+}
+
+/// What opening a store reports.
+pub fn damage(disk: &SimDisk) -> Vec<Damage> {
+    open(disk, LATE).damage().to_vec()
 }
 
 /// Opens a damaged store twice: both times it shows what is expected. Returns whether damage was

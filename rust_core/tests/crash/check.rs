@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mq9_core::disk::Disk;
 use mq9_core::error::Error;
 use mq9_core::mailbox::{LEVELS, Policy};
-use mq9_core::store::{Ack, AckKind, Send, Store};
+use mq9_core::store::{Ack, AckKind, Damage, DamageKind, Send, Store};
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
 
@@ -43,7 +43,16 @@ pub struct Seen {
 
 fn reopen(disk: &SimDisk, now: Now) -> Result<Store, String> {
     let disk: Arc<dyn Disk> = Arc::new(disk.snapshot());
-    open(&disk, OPTIONS, now).map_err(|e| format!("does not open: {e}"))
+    let store = open(&disk, OPTIONS, now).map_err(|e| format!("does not open: {e}"))?;
+    // A power cut may tear what was not synced. It takes nothing off whole files.
+    let wrong = |damage: &&Damage| {
+        let kind = &damage.kind;
+        matches!(kind, DamageKind::CutShort | DamageKind::Segment | DamageKind::Checkpoint)
+    };
+    match store.damage().iter().find(wrong) {
+        Some(damage) => Err(format!("false alarm: {damage}")),
+        None => Ok(store),
+    }
 }
 
 /// Opens copies of the disk and looks; an error is a violation by itself.

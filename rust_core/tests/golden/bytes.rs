@@ -173,16 +173,20 @@ const POSITION: u64 = 2 << 32 | 80;
 #[test]
 fn a_checkpoint_is_as_documented() {
     let sections = sections();
-    assert_eq!(sections.iter().map(|s| s.0).collect::<Vec<_>>(), [1, 2, 2, 3]);
+    assert_eq!(sections.iter().map(|s| s.0).collect::<Vec<_>>(), [1, 5, 2, 2, 3]);
     let head = &sections[0].1;
     assert_eq!((u32_at(head, 0), u64_at(head, 4)), (1, POSITION));
     assert_eq!((u32_at(head, 12), u64_at(head, 16), head.len()), (1, 4, 24));
-    assert_eq!(sections[3].1, 2u64.to_le_bytes());
+    let ends = &sections[1].1;
+    let first = file("segment-0000000001.log").len() as u32;
+    assert_eq!((u32_at(ends, 0), u32_at(ends, 4), u32_at(ends, 8)), (2, 1, first));
+    assert_eq!((u32_at(ends, 12), u32_at(ends, 16), ends.len()), (2, 80, 20));
+    assert_eq!(sections[4].1, 3u64.to_le_bytes());
 }
 
 #[test]
 fn a_mailbox_in_a_checkpoint_is_as_documented() {
-    let body = &sections()[1].1;
+    let body = &sections()[2].1;
     assert_eq!((u64_at(body, 0), u64_at(body, 8)), (POSITION, 1));
     assert_eq!((body[16], &body[17..23]), (6, &b"orders"[..]));
     assert_eq!((u64_at(body, 23), u64_at(body, 31), u64_at(body, 39)), (T, 0, 7));

@@ -1,7 +1,7 @@
 //! The formats on disk, pinned to files: today's code writes exactly these bytes and reads them back.
 //!
-//! A change of `v1` is a change of format: files like these exist outside. `MQ9_BLESS=1` writes them
-//! anew, and the seeds of the fuzz targets with them.
+//! A change of these files is a change of format: files like them exist outside. What earlier code wrote
+//! stays readable. `MQ9_BLESS=1` writes those of today anew, and the seeds of the fuzz targets with them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,8 +15,13 @@ use std::path::{Path, PathBuf};
 use mq9_core::log::names;
 use mq9_sim::SimDisk;
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1")
+/// What today's code writes.
+const TODAY: &str = "v1.1";
+/// What earlier code wrote.
+const EARLIER: [&str; 1] = ["v1"];
+
+fn folder(of: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(of)
 }
 
 /// The files of the script, without reserved space.
@@ -34,9 +39,13 @@ fn written() -> Vec<(String, Vec<u8>)> {
     files.collect()
 }
 
-/// The files as they lie in the repository.
+/// Today's files as they lie in the repository.
 fn golden() -> Vec<(String, Vec<u8>)> {
-    let entries = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    files(TODAY)
+}
+
+fn files(of: &str) -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder(of)).unwrap().map(|entry| entry.unwrap().path());
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
     let mut files: Vec<_> = entries.map(|p| (name(&p), std::fs::read(&p).unwrap())).collect();
     files.sort();
@@ -54,7 +63,7 @@ fn the_same_commands_write_the_same_bytes() {
     let written = written();
     if std::env::var_os("MQ9_BLESS").is_some() {
         for (name, bytes) in &written {
-            std::fs::write(folder().join(name), bytes).unwrap();
+            std::fs::write(folder(TODAY).join(name), bytes).unwrap();
         }
         seeds::write(&written);
     }
@@ -69,8 +78,10 @@ fn the_same_commands_write_the_same_bytes() {
 }
 
 #[test]
-fn a_checkpoint_and_the_log_alone_give_the_same_contents() {
-    contents::check(&disk_of(&golden()));
-    let log: Vec<_> = golden().into_iter().filter(|f| f.0.starts_with("segment-")).collect();
-    contents::check(&disk_of(&log));
+fn a_checkpoint_and_the_log_alone_give_the_same_contents_whoever_wrote_them() {
+    for of in EARLIER.into_iter().chain([TODAY]) {
+        contents::check(&disk_of(&files(of)));
+        let log: Vec<_> = files(of).into_iter().filter(|f| f.0.starts_with("segment-")).collect();
+        contents::check(&disk_of(&log));
+    }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;
 
-use super::format::{END, HEAD, Head, LANE, MAGIC, MAILBOX, StoredMailbox, VERSION, decode_part};
+use super::format::{
+    END, Ends, HEAD, Head, LANE, MAGIC, MAILBOX, SEGMENTS, StoredMailbox, VERSION, decode_part,
+};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::log::names;
@@ -25,6 +27,7 @@ const THREADS: usize = 2;
 /// What a section says.
 pub enum Section {
     Head(Head),
+    Segments(Ends),
     Mailbox(Box<StoredMailbox>, Policy),
     Lane(Level, Lane),
     End {
@@ -72,6 +75,7 @@ impl Section {
                     }
                 }),
                 LANE => decode_part(body).map(|(level, part)| Section::Lane(level, part)),
+                SEGMENTS => Ends::decode(body).map(Section::Segments),
                 END => Reader::new(body).u64().map(|sections| Section::End { sections }),
                 other => Some(Section::Newer(format!("a section of kind {other}"))),
             };
@@ -101,6 +105,15 @@ impl Blocks {
         // With another beginning there is no section to be found.
         blocks.position = if magic == *MAGIC { MAGIC.len() as u64 } else { size };
         Ok(blocks)
+    }
+
+    /// Whether the last bytes are an end section: a file that was cut short has none there.
+    pub fn has_end(&self) -> Result<bool> {
+        const LEN: usize = section::HEADER + 8;
+        let mut bytes = [0; LEN];
+        let Some(at) = self.size.checked_sub(LEN as u64) else { return Ok(false) };
+        self.read(&mut bytes, at)?;
+        Ok(section::decode(&bytes).is_some_and(|(kind, _)| kind == END))
     }
 
     fn read(&self, buf: &mut [u8], at: u64) -> Result<usize> {

@@ -22,6 +22,8 @@ pub const MAILBOX: u8 = 2;
 pub const END: u8 = 3;
 /// A section for each further part of a lane, after its mailbox's.
 pub const LANE: u8 = 4;
+/// A section that says where each segment's records end, after the head.
+pub const SEGMENTS: u8 = 5;
 
 /// The first section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,27 @@ impl Head {
             epoch: from.u32()?,
             next_number: read_id(&mut from)?,
         })
+    }
+}
+
+/// Where the records of each segment end. They are durable before the checkpoint counts: a segment
+/// found shorter has lost some.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ends(pub Vec<(u32, u32)>);
+
+impl Ends {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.0.len() as u32);
+        for (number, end) in &self.0 {
+            out.put_u32(*number);
+            out.put_u32(*end);
+        }
+    }
+
+    pub fn decode(body: &[u8]) -> Option<Ends> {
+        let from = &mut Reader::new(body);
+        let ends = list(from, |from| Some((from.u32()?, from.u32()?)))?;
+        from.is_empty().then_some(Ends(ends))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::OnDisk;
 use super::blocks::{Blocks, Section};
-use super::format::StoredMailbox;
+use super::format::{Ends, StoredMailbox};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::log::Lsn;
@@ -19,13 +19,15 @@ pub struct Loaded {
     pub on_disk: Option<OnDisk>,
     /// The last position anything was captured at: the log reached this far.
     pub last_position: Lsn,
+    /// Where the records of segments ended; empty in a checkpoint of an early version.
+    pub ends: Ends,
 }
 
 impl Loaded {
     /// The state of a store that has no checkpoint.
     pub fn nothing(now: Now) -> Loaded {
         let (state, known) = (State::new(now), Known::default());
-        Loaded { state, known, on_disk: None, last_position: Lsn::NONE }
+        Loaded { state, known, on_disk: None, last_position: Lsn::NONE, ends: Ends::default() }
     }
 }
 
@@ -45,6 +47,10 @@ pub fn load(disk: &dyn Disk, number: u32, now: Now) -> Result<Option<Loaded>> {
                 loaded.state.epoch = first.epoch;
                 loaded.last_position = first.start;
                 head = Some(first);
+            }
+            Section::Segments(ends) if known => {
+                count += 1;
+                loaded.ends = ends;
             }
             Section::Mailbox(stored, policy) if known => {
                 count += 1;
@@ -74,16 +80,18 @@ pub fn load(disk: &dyn Disk, number: u32, now: Now) -> Result<Option<Loaded>> {
     Ok(Some(loaded))
 }
 
-/// What an older checkpoint says of itself, should the newest be lost one day.
+/// What an older checkpoint says of itself, should the newest be lost one day. Of its inside nothing is
+/// read, but it must begin and end as a checkpoint does.
 pub fn peek(disk: &dyn Disk, number: u32) -> Result<Option<OnDisk>> {
     let blocks = Blocks::open(disk, number)?;
     let size = blocks.size;
+    let has_end = blocks.has_end()?;
     let head = blocks.for_each(|file, at, section| match section {
         Section::Head(head) => Ok(Some(Some(head))),
         Section::Newer(what) => Err(Error::NewerFormat { file: file.to_owned(), offset: at, what }),
         _ => Ok(Some(None)),
     })?;
-    Ok(head.flatten().map(|head| OnDisk { number, start: head.start, size }))
+    Ok(head.flatten().filter(|_| has_end).map(|head| OnDisk { number, start: head.start, size }))
 }
 
 /// A mailbox number is in a checkpoint twice.

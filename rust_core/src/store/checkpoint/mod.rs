@@ -10,6 +10,7 @@ mod format;
 mod load;
 mod write;
 
+pub(super) use format::Ends;
 pub(super) use load::{Loaded, load, peek};
 pub use write::Checkpointer;
 

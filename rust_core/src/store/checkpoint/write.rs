@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::OnDisk;
-use super::format::{Captured, END, HEAD, Head, MAGIC, VERSION, encode_part};
+use super::format::{Captured, END, Ends, HEAD, Head, MAGIC, SEGMENTS, VERSION, encode_part};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::log::{Lsn, Syncer, names};
@@ -27,7 +27,7 @@ pub struct Checkpointer {
     log_bytes: u64,
     next_slot: u32,
     captured: Vec<Captured>,
-    /// Sections of mailboxes and lanes so far.
+    /// Sections behind the head so far.
     sections: u64,
     buffer: Vec<u8>,
     written: u64,
@@ -50,6 +50,8 @@ impl Store {
         let mut buffer = MAGIC.to_vec();
         let head = Head { version: VERSION, start, epoch, next_number };
         section::append(&mut buffer, HEAD, |out| head.encode(out));
+        let ends = Ends(self.log.segments().iter().map(|(&n, segment)| (n, segment.end)).collect());
+        section::append(&mut buffer, SEGMENTS, |out| ends.encode(out));
         Ok(Checkpointer {
             disk: Arc::clone(&self.disk),
             syncer: self.syncer(),
@@ -59,7 +61,7 @@ impl Store {
             log_bytes: self.log.appended(),
             next_slot: 0,
             captured: Vec::new(),
-            sections: 0,
+            sections: 1,
             buffer,
             written: 0,
             named: false,
