@@ -98,3 +98,9 @@ pub fn time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let outcome = work();
     (begin.elapsed(), outcome)
 }
+
+/// Time this thread has had on a processor: what others and the disk do does not count.
+pub fn processor_ns() -> f64 {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    spent.tv_sec as f64 * 1e9 + spent.tv_nsec as f64
+}

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use mq9_benches::{Result, append, clock, create, mix, open, payload, scratch};
+use mq9_benches::{Result, append, clock, create, mix, open, payload, processor_ns, scratch};
 use mq9_core::store::{Send, Store};
 use tempfile::TempDir;
 
@@ -63,12 +63,6 @@ impl Subject {
         self.rounds.push((processor_ns() - begin) / ROUND as f64);
         Ok(())
     }
-}
-
-/// Time this thread has had on a processor: what others and the disk do does not count.
-fn processor_ns() -> f64 {
-    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    spent.tv_sec as f64 * 1e9 + spent.tv_nsec as f64
 }
 
 /// Appends to a thousand, a hundred thousand and a million mailboxes.

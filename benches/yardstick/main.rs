@@ -8,6 +8,7 @@ mod memory;
 mod rates;
 mod reopen;
 mod table;
+mod waits;
 
 use mq9_benches::Result;
 use table::Table;
@@ -45,6 +46,9 @@ fn run(scale: Scale, only: Option<&str>) -> Result<()> {
             memory::messages(scale, mailboxes, dir.path(), &mut table);
             reopen::reopen(scale, mailboxes, dir.path(), &mut table)?;
         }
+    }
+    if wanted("waits") {
+        waits::waits(&mut table)?;
     }
     if wanted("growth") {
         growth::by_mailboxes(scale, &mut table)?;

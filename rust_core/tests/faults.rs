@@ -299,7 +299,10 @@ fn a_segment_goes_only_when_what_replaces_it_is_durable() {
     let first = "segment-0000000001.log".to_owned();
     let mut compactor = store.pick_compaction().expect("little of it is live");
     compactor.load().unwrap();
-    while store.compact(&mut compactor, 1, NOW).unwrap() {}
+    while let Some(candidate) = compactor.next_message() {
+        store.compact(&candidate, NOW).unwrap();
+    }
+    store.finish_compaction(&compactor);
     for _ in 0..3 {
         store.reclaim().unwrap();
         store.flush().unwrap();

@@ -69,7 +69,7 @@ fn an_address_taken_again_while_a_checkpoint_is_made_keeps_its_new_messages() {
     send(&mut store, "x", "new", START);
     while store.capture(&mut checkpointer, 1).unwrap() {}
     checkpointer.finish().unwrap();
-    store.install_checkpoint(checkpointer);
+    drop(store.install_checkpoint(checkpointer));
     send(&mut store, "x", "newer", START);
     store.sync().unwrap();
 

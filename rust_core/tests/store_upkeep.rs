@@ -46,7 +46,7 @@ fn a_mailbox_created_anew_between_two_captures_of_a_checkpoint_is_kept() {
     send(&mut store, "a", b"new", 0);
     while store.capture(&mut checkpointer, 1).unwrap() {}
     checkpointer.finish().unwrap();
-    store.install_checkpoint(checkpointer);
+    drop(store.install_checkpoint(checkpointer));
     store.flush().unwrap();
 
     let mut store = open(&disk.snapshot());
@@ -67,7 +67,7 @@ fn a_mailbox_removed_before_its_capture_is_no_damage() {
     store.remove_mailbox("a", START).unwrap();
     while store.capture(&mut checkpointer, 1).unwrap() {}
     checkpointer.finish().unwrap();
-    store.install_checkpoint(checkpointer);
+    drop(store.install_checkpoint(checkpointer));
     store.flush().unwrap();
 
     let store = open(&disk.snapshot());
@@ -120,4 +120,90 @@ fn a_mailbox_cannot_be_its_own_dead_letter_mailbox() {
     let new = NewMailbox { address: "a", policy, ..Default::default() };
     let refused = store.create_mailbox(&new, START);
     assert!(matches!(refused, Err(Error::InvalidField { field: "dead_letter", .. })));
+}
+
+/// A store whose active segment is more than half full, after upkeep.
+fn with_next_segment(disk: &SimDisk) -> Store {
+    let mut store = open(disk);
+    create(&mut store, "a");
+    send(&mut store, "a", &[7; 1500], 0);
+    send(&mut store, "a", &[7; 1500], 0);
+    store.sync().unwrap();
+    assert!(store.asks_for_upkeep(), "the next segment is due");
+    assert!(!store.asks_for_upkeep(), "asks once");
+    let shared = RefCell::new(store);
+    while maintain(&shared, || START).unwrap() {}
+    assert!(disk.names().contains(&"segment-0000000002.log".to_owned()));
+    shared.into_inner()
+}
+
+#[test]
+fn going_on_in_a_segment_that_was_made_ahead_does_nothing_to_the_disk() {
+    let disk = SimDisk::new();
+    let mut store = with_next_segment(&disk);
+    let before = disk.ops();
+    store.rotate(START).unwrap();
+    assert_eq!(disk.ops(), before);
+    assert_eq!(store.end().segment(), 2);
+    send(&mut store, "a", b"in the next", 0);
+    store.sync().unwrap();
+    drop(store);
+    let mut store = open(&disk.crash_strict());
+    assert_eq!(store.damage(), []);
+    assert_eq!(payloads(&mut store, "a", START).len(), 3);
+}
+
+#[test]
+fn a_segment_that_was_made_ahead_and_not_used_is_no_damage_and_goes() {
+    for closed in [true, false] {
+        let disk = SimDisk::new();
+        let store = with_next_segment(&disk);
+        if closed {
+            store.close().unwrap();
+            assert!(!disk.names().contains(&"segment-0000000002.log".to_owned()));
+        } else {
+            drop(store);
+        }
+        let mut store = open(&disk);
+        assert_eq!(store.damage(), []);
+        assert_eq!(payloads(&mut store, "a", START).len(), 2);
+        let segments = disk.names().into_iter().filter(|name| name.starts_with("segment-"));
+        assert_eq!(segments.count(), 2, "closed {closed}");
+        store.flush().unwrap();
+        drop(store);
+        assert_eq!(open(&disk).damage(), []);
+    }
+}
+
+/// The log went on by itself while the background made a segment: that one is too late.
+#[test]
+fn a_segment_that_comes_too_late_is_discarded() {
+    struct Impatient(RefCell<Store>, std::cell::Cell<usize>);
+    impl mq9_core::store::Shared for Impatient {
+        fn with<R>(&self, step: impl FnOnce(&mut Store) -> R) -> R {
+            let done = step(&mut self.0.borrow_mut());
+            // Between any two steps of the first round.
+            if self.1.get() > 0 {
+                self.1.set(self.1.get() - 1);
+                let mut store = self.0.borrow_mut();
+                send(&mut store, "a", &[7; 1500], 0);
+                store.rotate(START).unwrap();
+                send(&mut store, "a", &[7; 1500], 0);
+                send(&mut store, "a", &[7; 1000], 0);
+                store.sync().unwrap();
+            }
+            done
+        }
+    }
+    let disk = SimDisk::new();
+    let mut store = open(&disk);
+    create(&mut store, "a");
+    send(&mut store, "a", &[7; 1500], 0);
+    send(&mut store, "a", &[7; 1500], 0);
+    let shared = Impatient(RefCell::new(store), std::cell::Cell::new(12));
+    while maintain(&shared, || START).unwrap() {}
+    drop(shared);
+    let mut store = open(&disk);
+    assert_eq!(store.damage(), []);
+    assert_eq!(payloads(&mut store, "a", START).len(), 2 + 3 * 12);
 }

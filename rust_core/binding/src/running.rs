@@ -4,18 +4,18 @@
 //! interpreter.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mq9_core::disk::OsDisk;
 use mq9_core::error::{Error, Result as CoreResult};
 use mq9_core::log::{Lsn, SyncMode, SyncThread};
-use mq9_core::store::{Options, Store};
+use mq9_core::store::{Options, Store, Turns};
 use mq9_core::time::Now;
 
 use crate::durability::Durability;
 use crate::errors::{Failure, Result};
-use crate::upkeep::{Upkeep, UpkeepThread, lock};
+use crate::upkeep::{Upkeep, UpkeepThread};
 
 /// An open store with its threads.
 pub struct Running {
@@ -24,7 +24,7 @@ pub struct Running {
     sync_thread: Option<SyncThread>,
     upkeep: Arc<Upkeep>,
     durability: Arc<Durability>,
-    store: Arc<Mutex<Store>>,
+    store: Arc<Turns>,
     sync: SyncMode,
 }
 
@@ -42,7 +42,7 @@ impl Running {
         let store = Store::open(Arc::new(disk), options, entropy, now)?;
         let syncer = store.syncer();
         let durability = Arc::new(Durability::new(Arc::clone(&syncer)));
-        let store = Arc::new(Mutex::new(store));
+        let store = Arc::new(Turns::new(store));
         let upkeep = Arc::new(Upkeep::new(Arc::clone(&store)));
         let sync_thread = match options.sync {
             SyncMode::None => None,
@@ -69,7 +69,7 @@ impl Running {
         drop(sync_thread);
         drop(upkeep);
         let closed = match Arc::into_inner(store) {
-            Some(store) => store.into_inner().unwrap_or_else(PoisonError::into_inner).close(),
+            Some(store) => store.into_inner().close(),
             None => Ok(()),
         };
         durability.close();
@@ -92,10 +92,14 @@ impl Running {
     }
 
     fn run<T>(&self, command: impl FnOnce(&mut Store) -> Result<T>) -> (Result<T>, CoreResult<()>) {
-        let mut store = lock(&self.store);
+        let mut store = self.store.lock();
         let done = command(&mut store);
         let flushed = store.flush();
+        let upkeep_wanted = store.asks_for_upkeep();
         drop(store);
+        if upkeep_wanted {
+            self.upkeep.wake();
+        }
         if self.sync != SyncMode::Always {
             // Here what is written is acknowledged.
             self.durability.advanced();
@@ -106,7 +110,7 @@ impl Running {
     /// The ticket given, or else the end of the log. Unless it is acknowledged, everything is
     /// written, so that it can be.
     pub fn ticket(&self, ticket: Option<u64>) -> Result<Lsn> {
-        let end = lock(&self.store).end();
+        let end = self.store.lock().end();
         let ticket = ticket.map_or(end, Lsn::from_number);
         if self.durability.acknowledged() < ticket {
             self.write(|_| Ok(()))?;

@@ -5,28 +5,37 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mq9_core::error::Result;
-use mq9_core::store::{Store, maintain};
+use mq9_core::store::{Turns, maintain};
 
 use crate::clock;
 
 /// Upkeep of one store, shared by its thread and by callers who want it done at once.
 pub struct Upkeep {
-    store: Arc<Mutex<Store>>,
+    store: Arc<Turns>,
     /// Two rounds at once would write two checkpoints of one state.
     turn: Mutex<()>,
     failure: Mutex<Option<String>>,
-    stop: Mutex<bool>,
-    wake: Condvar,
+    order: Mutex<Order>,
+    ordered: Condvar,
+}
+
+/// What the thread is to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Wait,
+    /// A round at once.
+    Work,
+    Stop,
 }
 
 impl Upkeep {
-    pub fn new(store: Arc<Mutex<Store>>) -> Upkeep {
+    pub fn new(store: Arc<Turns>) -> Upkeep {
         Upkeep {
             store,
             turn: Mutex::new(()),
             failure: Mutex::new(None),
-            stop: Mutex::new(false),
-            wake: Condvar::new(),
+            order: Mutex::new(Order::Wait),
+            ordered: Condvar::new(),
         }
     }
 
@@ -41,7 +50,7 @@ impl Upkeep {
     /// Writes a checkpoint, due or not.
     pub fn checkpoint(&self) -> Result<()> {
         let _turn = lock(&self.turn);
-        lock(&self.store).checkpoint()
+        self.store.lock().checkpoint()
     }
 
     /// What the last round failed with, if it did.
@@ -49,11 +58,29 @@ impl Upkeep {
         lock(&self.failure).clone()
     }
 
+    /// Has the thread do a round at once.
+    pub fn wake(&self) {
+        self.order(Order::Work);
+    }
+
+    fn order(&self, order: Order) {
+        let mut current = lock(&self.order);
+        if *current != Order::Stop {
+            *current = order;
+        }
+        drop(current);
+        self.ordered.notify_all();
+    }
+
     /// Waits for the next round; false when asked to stop.
     fn wait(&self, every: Duration) -> bool {
-        let stop = lock(&self.stop);
-        let waited = self.wake.wait_timeout_while(stop, every, |stop| !*stop);
-        !*waited.unwrap_or_else(PoisonError::into_inner).0
+        let order = lock(&self.order);
+        let waited = self.ordered.wait_timeout_while(order, every, |order| *order == Order::Wait);
+        let mut order = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if *order == Order::Work {
+            *order = Order::Wait;
+        }
+        *order != Order::Stop
     }
 }
 
@@ -81,8 +108,7 @@ impl UpkeepThread {
 
 impl Drop for UpkeepThread {
     fn drop(&mut self) {
-        *lock(&self.upkeep.stop) = true;
-        self.upkeep.wake.notify_all();
+        self.upkeep.order(Order::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -3,6 +3,7 @@
 //! Owns segments, the write buffer and what is durable; knows nothing of what records mean.
 //! Appending fills a buffer, [`Log::flush`] writes it, the [`Syncer`] makes it durable.
 
+mod ahead;
 mod lsn;
 pub mod names;
 mod read;
@@ -13,6 +14,7 @@ mod sync;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use ahead::{EmptySegment, FullSegment, NewSegment};
 pub use lsn::Lsn;
 pub use read::ReadError;
 pub use scan::{Found, Scan};
@@ -72,6 +74,14 @@ pub struct Log {
     salt: u64,
     segments: BTreeMap<u32, Segment>,
     active: u32,
+    /// The segment to go on in, made ahead of need.
+    next: Option<EmptySegment>,
+    /// The highest number given to a segment.
+    last_number: u32,
+    /// Somebody was asked to make the next segment.
+    asked: bool,
+    /// Segments whose reserved space has not been given back.
+    full: Vec<FullSegment>,
     /// The active segment's file has this much space reserved.
     allocated: u32,
     /// Records appended and not yet written; they begin at `buffer_at` in the active segment.
@@ -84,19 +94,18 @@ pub struct Log {
 }
 
 impl Log {
-    /// Goes on after `segments` (as found by recovery) in a new segment. `salt` must be random.
+    /// Goes on after `segments` (as found by recovery) in a new segment, numbered after `last_number`. `salt` must
+    /// be random.
     pub fn start(
         disk: Arc<dyn Disk>,
         options: LogOptions,
         salt: u64,
         segments: BTreeMap<u32, Segment>,
-        first_free: u32,
+        last_number: u32,
         now_wall_ms: u64,
     ) -> Result<Log> {
-        let syncer = Arc::new(Syncer::new(options.sync, Lsn::new(first_free, 0)));
-        if segments.contains_key(&first_free) {
-            return Err(numbers_ran_out());
-        }
+        let syncer =
+            Arc::new(Syncer::new(options.sync, Lsn::new(last_number.saturating_add(1), 0)));
         let last = segments.last_key_value().map_or(0, |(&number, _)| number);
         let mut log = Log {
             disk,
@@ -104,6 +113,10 @@ impl Log {
             salt,
             segments,
             active: last,
+            next: None,
+            last_number,
+            asked: false,
+            full: Vec::new(),
             allocated: 0,
             buffer: Vec::new(),
             buffer_at: 0,
@@ -111,7 +124,10 @@ impl Log {
             appended: 0,
             syncer,
         };
-        log.open_segment(first_free, now_wall_ms)?;
+        let mut first = log.new_segment(now_wall_ms)?;
+        // A store on a full disk must open, if only to be emptied.
+        (first.space, first.least) = (RECLAIM_RESERVE, LEAST_SPACE);
+        log.go_on_in(first.make()?);
         Ok(log)
     }
 
@@ -147,6 +163,11 @@ impl Log {
     /// Bytes of log files, written or not.
     pub fn bytes(&self) -> u64 {
         self.segments.values().map(|s| u64::from(s.end)).sum::<u64>() + self.buffer.len() as u64
+    }
+
+    /// Bytes appended and not written.
+    pub fn buffered(&self) -> usize {
+        self.buffer.len()
     }
 
     /// Bytes appended since the log was opened.
@@ -253,86 +274,102 @@ impl Log {
         self.syncer.round().map(drop)
     }
 
-    /// Closes the active segment and goes on in a new one, unless it is still empty.
+    /// Closes the active segment and goes on in a new one, unless it is still empty. Takes no time of the disk
+    /// if the new one was made ahead.
     pub fn rotate(&mut self, now_wall_ms: u64) -> Result<()> {
         self.flush()?;
         if self.buffer_at == FIRST_RECORD {
             return Ok(());
         }
-        let full = self.active;
-        self.open_segment(full.checked_add(1).ok_or_else(numbers_ran_out)?, now_wall_ms)?;
-        // Whoever waits for the end of the log now waits for a position in the new segment.
-        let file = self.active_file()?;
-        self.syncer.wrote(self.end(), self.active, &file);
-        if let Some(segment) = self.segments.get(&full) {
-            // Gives reserved space back. If that fails the zeros stay, which recovery expects.
-            let _ = segment.file.set_len(u64::from(segment.end));
+        let full = self.segments.get(&self.active);
+        let full = full.map(|s| FullSegment { file: Arc::clone(&s.file), end: s.end });
+        match self.next.take() {
+            Some(next) => {
+                self.go_on_in(next);
+                self.full.extend(full);
+            }
+            None => {
+                let next = self.new_segment(now_wall_ms)?.make()?;
+                self.go_on_in(next);
+                full.iter().for_each(FullSegment::trim);
+            }
         }
         Ok(())
     }
 
-    /// Gives all reserved space back, at the end. What stays is zeros, which recovery expects.
+    /// True once for every segment, when it is time to make the next one.
+    pub fn asks_for_next(&mut self) -> bool {
+        self.is_next_due() && !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// True when half of the active segment is full and the next one is not made.
+    pub fn is_next_due(&self) -> bool {
+        self.next.is_none() && self.end_offset() > self.options.segment_bytes / 2
+    }
+
+    /// What it takes to make the next segment; `None` if it is made, or the active one is still empty.
+    pub fn plan_next(&mut self, now_wall_ms: u64) -> Result<Option<NewSegment>> {
+        if self.next.is_some() || self.end_offset() == FIRST_RECORD {
+            return Ok(None);
+        }
+        self.new_segment(now_wall_ms).map(Some)
+    }
+
+    /// Keeps a segment that was made ahead. Gives it back if the log has gone on without it.
+    pub fn keep_next(&mut self, made: EmptySegment) -> Option<EmptySegment> {
+        if self.next.is_some() || made.number < self.active {
+            return Some(made);
+        }
+        self.next = Some(made);
+        None
+    }
+
+    /// The segments whose reserved space is to be given back, once.
+    pub fn take_full(&mut self) -> Vec<FullSegment> {
+        std::mem::take(&mut self.full)
+    }
+
+    /// Gives everything back that was kept for records to come, at the end.
     pub fn trim(&mut self) {
+        if let Some(unused) = self.next.take() {
+            unused.discard();
+        }
         if let Some(segment) = self.segments.get(&self.active) {
-            let _ = segment.file.set_len(u64::from(segment.end));
+            self.full.push(FullSegment { file: Arc::clone(&segment.file), end: segment.end });
             self.allocated = segment.end;
         }
+        self.take_full().iter().for_each(FullSegment::trim);
     }
 
-    /// Forgets a segment that holds nothing live and removes its file.
-    pub fn remove_segment(&mut self, number: u32) -> Result<()> {
-        let name = names::segment(number);
-        match self.disk.remove(&name) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io("remove", name, e));
-            }
-            _ => {}
-        }
-        self.segments.remove(&number);
-        Ok(())
+    /// Forgets a segment whose file is gone. What is returned is better dropped without any lock: the file
+    /// goes with its last handle.
+    pub fn forget_segment(&mut self, number: u32) -> Option<Segment> {
+        self.segments.remove(&number)
     }
 
-    fn open_segment(&mut self, number: u32, now_wall_ms: u64) -> Result<()> {
-        let name = names::segment(number);
+    fn new_segment(&mut self, now_wall_ms: u64) -> Result<NewSegment> {
+        let number = self
+            .last_number
+            .checked_add(1)
+            .ok_or_else(|| Error::WritesStopped("segment numbers have run out".to_owned()))?;
+        self.last_number = number;
         let previous = self.segments.last_key_value().map_or(0, |(&last, _)| last);
-        let header = Header { number, previous, salt: self.salt, created_ms: now_wall_ms }.encode();
-        // It gets its name when its header is durable: a segment without one is damaged.
-        let unfinished = name.clone() + names::UNFINISHED;
-        let file = match self.disk.create(&unfinished) {
-            // Left behind by an attempt that failed below.
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => self.disk.open(&unfinished),
-            outcome => outcome,
-        };
-        let file = file.map_err(|e| Error::io("create", name.clone(), e))?;
-        let mut space = FIRST_RECORD + RECLAIM_RESERVE;
-        let reserved = file.allocate(u64::from(space)).or_else(|e| {
-            // A store on a full disk must open, if only to be emptied.
-            space = FIRST_RECORD + LEAST_SPACE;
-            if self.active_is_open() { Err(e) } else { file.allocate(u64::from(space)) }
-        });
-        let prepared = reserved
-            .and_then(|()| file.write_at(&header, 0))
-            .and_then(|()| file.sync())
-            .and_then(|()| self.disk.rename(&unfinished, &name))
-            .and_then(|()| self.disk.sync_dir());
-        if let Err(e) = prepared {
-            let _ = self.disk.remove(&unfinished);
-            let _ = self.disk.remove(&name);
-            return Err(Error::io("create", name, e));
-        }
-        let segment = Segment { file: Arc::clone(&file), salt: self.salt, end: FIRST_RECORD };
+        let header = Header { number, previous, salt: self.salt, created_ms: now_wall_ms };
+        let disk = Arc::clone(&self.disk);
+        let space = RECLAIM_RESERVE.max(self.options.allocate_bytes);
+        Ok(NewSegment { disk, header, space, least: RECLAIM_RESERVE })
+    }
+
+    fn go_on_in(&mut self, next: EmptySegment) {
+        let EmptySegment { number, salt, file, allocated, .. } = next;
+        let segment = Segment { file: Arc::clone(&file), salt, end: FIRST_RECORD };
         self.segments.insert(number, segment);
         self.active = number;
-        self.allocated = space;
+        self.asked = false;
+        self.allocated = allocated;
         self.buffer_at = FIRST_RECORD;
         // The end has moved: whoever waits for it must not wait for the next record.
         self.syncer.wrote(self.end(), number, &file);
-        Ok(())
-    }
-
-    /// False only while the log is being started.
-    fn active_is_open(&self) -> bool {
-        self.allocated > 0
     }
 
     fn active_file(&self) -> Result<Arc<dyn DiskFile>> {
@@ -350,8 +387,4 @@ impl Log {
     pub fn record_len(body: usize) -> usize {
         HEADER + body
     }
-}
-
-fn numbers_ran_out() -> Error {
-    Error::WritesStopped("segment numbers have run out".to_owned())
 }

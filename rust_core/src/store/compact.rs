@@ -4,12 +4,13 @@
 //! A segment is removed only when everything that made it dead is durable, and when neither kept
 //! checkpoint needs it for replay.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::Store;
-use crate::disk::DiskFile;
+use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
-use crate::log::{FIRST_RECORD, Found, Log, Lsn, Scan, Space, names};
+use crate::log::{FIRST_RECORD, Found, Log, Lsn, Scan, Segment, Space, names};
 use crate::time::Now;
 use crate::wire::op::{Message, kind};
 use crate::wire::record::FLAG_MOVED;
@@ -22,6 +23,9 @@ const LIVE: (u64, u64) = (2, 3);
 const SMALL: u32 = 8;
 const MANY: usize = 8;
 
+/// Copies are written when they are this many bytes.
+const COPIED: usize = 16 << 10;
+
 /// A segment being rewritten.
 pub struct Compactor {
     number: u32,
@@ -32,6 +36,14 @@ pub struct Compactor {
     position: u32,
 }
 
+/// A message of the segment being rewritten, which may be live.
+pub struct Candidate<'a> {
+    at: Lsn,
+    kind: u8,
+    mailbox: u64,
+    message: Message<'a>,
+}
+
 impl Compactor {
     /// Reads the segment; needs no lock.
     pub fn load(&mut self) -> Result<()> {
@@ -40,6 +52,44 @@ impl Compactor {
         let got = got.map_err(|e| Error::io("read", names::segment(self.number), e))?;
         self.bytes.truncate(got);
         Ok(())
+    }
+
+    /// The next message; needs no lock. `None` when the segment has been gone through.
+    pub fn next_message(&mut self) -> Option<Candidate<'_>> {
+        let mut scan = Scan::new(&self.bytes, self.number, self.salt, self.position);
+        loop {
+            let found = scan.next();
+            self.position = scan.offset();
+            if let Found::Record { at, record } = found?
+                && matches!(record.kind, kind::MESSAGE | kind::DELAYED)
+                && let Some(message) = Message::decode(record.body)
+            {
+                return Some(Candidate { at, kind: record.kind, mailbox: record.mailbox, message });
+            }
+        }
+    }
+}
+
+/// Dead segments whose files go.
+pub struct Removal {
+    disk: Arc<dyn Disk>,
+    numbers: Vec<u32>,
+    removed: Cell<usize>,
+}
+
+impl Removal {
+    /// Removes the files, which takes the disk's time and needs no lock; returns how many.
+    pub fn remove(&self) -> Result<usize> {
+        for &number in &self.numbers {
+            let name = names::segment(number);
+            match self.disk.remove(&name) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io("remove", name, e));
+                }
+                _ => self.removed.set(self.removed.get() + 1),
+            }
+        }
+        Ok(self.numbers.len())
     }
 }
 
@@ -77,48 +127,17 @@ impl Store {
         self.stuck.insert(compactor.number);
     }
 
-    /// Looks at up to `budget` records and copies the first one that is live; false when the
-    /// segment has been gone through.
-    pub fn compact(&mut self, compactor: &mut Compactor, budget: usize, now: Now) -> Result<bool> {
-        let Compactor { number, salt, position, .. } = *compactor;
-        let mut scan = Scan::new(&compactor.bytes, number, salt, position);
-        for _ in 0..budget {
-            match scan.next() {
-                Some(Found::Record { at, record }) => {
-                    let message = match record.kind {
-                        kind::MESSAGE | kind::DELAYED => Message::decode(record.body),
-                        _ => None,
-                    };
-                    if let Some(message) = message
-                        && self.move_message(at, record.kind, record.mailbox, &message, now)?
-                    {
-                        compactor.position = scan.offset();
-                        return Ok(true);
-                    }
-                }
-                Some(Found::Damage { .. } | Found::Torn { .. }) => {}
-                None => {
-                    if self.state.live.of(number) > 0 {
-                        // An unreadable message is still counted here: its bytes are not to go.
-                        self.stuck.insert(number);
-                    }
-                    return Ok(false);
-                }
-            }
-            compactor.position = scan.offset();
+    /// Ends a rewriting that went through the whole segment.
+    pub fn finish_compaction(&mut self, compactor: &Compactor) {
+        if self.state.live.of(compactor.number) > 0 {
+            // An unreadable message is still counted here: its bytes are not to go.
+            self.stuck.insert(compactor.number);
         }
-        Ok(true)
     }
 
-    /// Copies the message at `at` to the end of the log if the index still points there.
-    fn move_message(
-        &mut self,
-        at: Lsn,
-        kind: u8,
-        number: u64,
-        message: &Message<'_>,
-        now: Now,
-    ) -> Result<bool> {
+    /// Copies a message to the end of the log if the index still points to where it was found; true if so.
+    pub fn compact(&mut self, candidate: &Candidate<'_>, now: Now) -> Result<bool> {
+        let Candidate { at, kind, mailbox: number, ref message } = *candidate;
         let Some(index) = self.state.find(message.address) else { return Ok(false) };
         let Some(slot) = self.state.slot_of(index, number) else { return Ok(false) };
         let place = if kind == kind::DELAYED {
@@ -136,19 +155,27 @@ impl Store {
         } else {
             self.state.put_message(index, message, placed.into());
         }
+        // Others must not have to write what was copied before them.
+        if self.log.buffered() >= COPIED {
+            self.log.flush()?
+        }
         Ok(true)
     }
 
     /// Removes segments that nothing needs; returns how many. A segment found dead is removed by a
     /// later call, once what made it dead is durable.
     pub fn reclaim(&mut self) -> Result<usize> {
+        let removal = self.begin_removal();
+        let removed = removal.remove();
+        self.finish_removal(&removal);
+        removed
+    }
+
+    /// The segments that can go now. Notes those that can go once what made them dead is durable.
+    pub fn begin_removal(&mut self) -> Removal {
         let durable = self.log.syncer().durable();
-        let ready: Vec<u32> =
-            self.dying.iter().filter(|(_, dead_at)| durable >= *dead_at).map(|(n, _)| *n).collect();
-        for &number in &ready {
-            self.log.remove_segment(number)?;
-            self.dying.retain(|(dying, _)| *dying != number);
-        }
+        let ready = self.dying.iter().filter(|(_, dead_at)| durable >= *dead_at);
+        let numbers = ready.map(|(number, _)| *number).collect();
         let end = self.log.end();
         let limit = self.log.active().min(self.checkpoints.floor());
         for &number in self.log.segments().range(..limit).map(|(number, _)| number) {
@@ -157,7 +184,15 @@ impl Store {
                 self.dying.push((number, end));
             }
         }
-        Ok(ready.len())
+        Removal { disk: Arc::clone(&self.disk), numbers, removed: Cell::new(0) }
+    }
+
+    /// Forgets the segments that were removed. What is returned is better dropped without the store: files go
+    /// with their last handle.
+    pub fn finish_removal(&mut self, removal: &Removal) -> Vec<Segment> {
+        let gone = removal.numbers.get(..removal.removed.get()).unwrap_or_default();
+        self.dying.retain(|(dying, _)| !gone.contains(dying));
+        gone.iter().filter_map(|&number| self.log.forget_segment(number)).collect()
     }
 
     /// Segments waiting to be removed.

@@ -1,17 +1,16 @@
-//! Background upkeep: checkpoints, compaction, removal of dead segments, in steps that hold the
-//! store only for a moment each.
+//! Background upkeep: the next segment, checkpoints, compaction, removal of dead segments, in steps that hold
+//! the store only for a moment each. Whatever takes the disk's time is done without it.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
 use super::{Compactor, Store};
 use crate::error::{Error, Result};
+use crate::log::{FullSegment, NewSegment};
 use crate::time::Now;
 
 /// Mailboxes captured per step.
-const CAPTURE: usize = 256;
-/// Records looked at per step, at most one of which is copied.
-const SCAN: usize = 64;
+const CAPTURE: usize = 4;
 
 /// A store that others use meanwhile.
 pub trait Shared {
@@ -35,6 +34,9 @@ impl Shared for RefCell<Store> {
 pub fn maintain(store: &impl Shared, now: impl Fn() -> Now) -> Result<bool> {
     // Space first: on a full disk nothing else may work.
     let mut busy = reclaim(store)?;
+    if store.with(|store| store.log.is_next_due()) {
+        busy |= make_next(store, &now)?;
+    }
     if store.with(|store| store.checkpoint_due() || store.reclaim_blocked()) {
         checkpoint(store, &now)?;
         busy = true;
@@ -53,36 +55,69 @@ pub fn maintain(store: &impl Shared, now: impl Fn() -> Now) -> Result<bool> {
     Ok(busy)
 }
 
+/// Makes the segment that the log goes on in when the active one is full; true if it did. A full disk is left to
+/// those who need the segment: they know what to do.
+fn make_next(store: &impl Shared, now: impl Fn() -> Now) -> Result<bool> {
+    let planned = store.with(|store| store.log.plan_next(now().wall_ms))?;
+    let made = match planned.map(NewSegment::make) {
+        None | Some(Err(Error::DiskFull(_))) => return Ok(false),
+        Some(outcome) => outcome?,
+    };
+    if let Some(unused) = store.with(|store| store.log.keep_next(made)) {
+        unused.discard();
+    }
+    Ok(true)
+}
+
+/// Looks for messages without the store, and holds it to copy one at a time.
 fn compact(store: &impl Shared, compactor: &mut Compactor, now: impl Fn() -> Now) -> Result<()> {
     compactor.load()?;
-    while store.with(|store| store.compact(compactor, SCAN, now()))? {}
+    while let Some(candidate) = compactor.next_message() {
+        store.with(|store| store.compact(&candidate, now()))?;
+        if store.with(|store| store.log.is_next_due()) {
+            make_next(store, &now)?;
+        }
+    }
+    store.with(|store| store.finish_compaction(compactor));
     Ok(())
 }
 
-/// Removes dead segments; true if there were any.
+/// Gives back the space of dead segments, and what was reserved behind full ones; true if there were dead ones.
 fn reclaim(store: &impl Shared) -> Result<bool> {
-    let mut removed = store.with(|store| store.reclaim())?;
+    let full = store.with(|store| store.log.take_full());
+    full.iter().for_each(FullSegment::trim);
+    let mut removed = remove_dead(store)?;
     if store.with(|store| store.dying_segments()) > 0 {
         let syncer = store.with(|store| store.flush().map(|()| store.syncer()))?;
         syncer.round()?;
-        removed += store.with(|store| store.reclaim())?;
+        removed += remove_dead(store)?;
     }
     Ok(removed > 0)
 }
 
+fn remove_dead(store: &impl Shared) -> Result<usize> {
+    let removal = store.with(|store| store.begin_removal());
+    let removed = removal.remove();
+    drop(store.with(|store| store.finish_removal(&removal)));
+    removed
+}
+
 fn checkpoint(store: &impl Shared, now: impl Fn() -> Now) -> Result<()> {
+    make_next(store, &now)?;
     // A fresh segment lets the whole one before it be reclaimed; a full disk goes without.
-    let mut checkpointer = store.with(|store| {
+    let new = store.with(|store| {
         match store.rotate(now()) {
             Err(Error::DiskFull(_)) => store.log.lend_reserve()?,
             outcome => outcome?,
         }
-        store.begin_checkpoint()
+        store.new_checkpoint()
     })?;
+    let new = new.create()?;
+    let mut checkpointer = store.with(|store| store.start_checkpoint(new))?;
     while store.with(|store| store.capture(&mut checkpointer, CAPTURE))? {
         checkpointer.write()?;
     }
     checkpointer.finish()?;
-    store.with(|store| store.install_checkpoint(checkpointer));
+    drop(store.with(|store| store.install_checkpoint(checkpointer)));
     Ok(())
 }

@@ -26,14 +26,15 @@ mod slot;
 mod state;
 mod tick;
 mod timers;
+mod turns;
 mod waiters;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use ack::{Ack, AckKind};
-pub use checkpoint::Checkpointer;
-pub use compact::Compactor;
+pub use checkpoint::{Checkpointer, Superseded};
+pub use compact::{Candidate, Compactor, Removal};
 pub use create::NewMailbox;
 pub use damage::{Damage, DamageKind};
 pub use fetch::{Fetch, FetchOutcome, GroupFetch, MemberId, Start};
@@ -42,6 +43,7 @@ pub use info::{GroupInfo, MailboxInfo, StoreInfo};
 pub use maintain::{Shared, maintain};
 pub use query::Query;
 pub use send::Send;
+pub use turns::Turns;
 pub use waiters::Completion;
 
 use crate::disk::Disk;
@@ -150,6 +152,11 @@ impl Store {
     /// Closes the segment being written and goes on in a new one.
     pub fn rotate(&mut self, now: Now) -> Result<()> {
         self.log.rotate(now.wall_ms)
+    }
+
+    /// True once, when there is upkeep that had better not wait: see [`maintain`].
+    pub fn asks_for_upkeep(&mut self) -> bool {
+        self.log.asks_for_next()
     }
 
     /// What was found damaged since the store was opened, opening included.

@@ -20,7 +20,8 @@ struct OnDisk {
     segments: BTreeMap<u32, Segment>,
     /// The segment each one says it follows.
     previous: BTreeMap<u32, u32>,
-    first_free: u32,
+    /// The highest number of a segment, whatever became of it.
+    last_number: u32,
     /// Bytes of log that were replayed.
     replayed: u64,
 }
@@ -37,6 +38,18 @@ impl OnDisk {
             Some(Damage::at(at, u64::from(missing), DamageKind::CutShort))
         });
         cut.collect()
+    }
+
+    /// Removes a last segment without records: it was made ahead of need. Where a checkpoint begins it stays.
+    fn remove_unused(&mut self, disk: &dyn Disk, start: Lsn) {
+        if let Some(last) = self.segments.last_entry()
+            && *last.key() > start.segment()
+            && last.get().end == FIRST_RECORD
+        {
+            let (number, _) = last.remove_entry();
+            // If it stays it is an empty segment, which means nothing.
+            let _ = disk.remove(&names::segment(number));
+        }
     }
 }
 
@@ -57,22 +70,23 @@ impl Store {
         let (loaded, mut checkpoints) = newest_checkpoint(&*disk, &names, now, &mut damage)?;
         let Loaded { mut state, known, last_position, ends, .. } = loaded;
         let start = checkpoints.newest.map_or(Lsn::NONE, |c| c.start);
-        on_disk.first_free = on_disk.first_free.max(last_position.segment().saturating_add(1));
+        on_disk.last_number = on_disk.last_number.max(last_position.segment());
 
         let replay = Replay::new(&mut state, known);
         damage.extend(replay_tail(&*disk, &mut on_disk, start, replay)?);
         damage.extend(on_disk.cut_short(&ends));
+        on_disk.remove_unused(&*disk, start);
         state.settle_all_graves();
         damage.extend(state.recount(&on_disk.segments, now));
 
-        let OnDisk { segments, first_free, replayed, .. } = on_disk;
+        let OnDisk { segments, last_number, replayed, .. } = on_disk;
         checkpoints.replayed = replayed;
         let log = Log::start(
             Arc::clone(&disk),
             options.log(),
             entropy,
             segments,
-            first_free,
+            last_number,
             now.wall_ms,
         )?;
         state.epoch = state.epoch.saturating_add(1);
@@ -97,12 +111,16 @@ impl Store {
 }
 
 fn find_segments(disk: &dyn Disk, names: &[String], damage: &mut Vec<Damage>) -> Result<OnDisk> {
-    let mut found =
-        OnDisk { segments: BTreeMap::new(), previous: BTreeMap::new(), first_free: 1, replayed: 0 };
+    let mut found = OnDisk {
+        segments: BTreeMap::new(),
+        previous: BTreeMap::new(),
+        last_number: 0,
+        replayed: 0,
+    };
     for name in names {
         let Some(number) = names::segment_number(name) else { continue };
         let failed = |action, e| Error::io(action, name.clone(), e);
-        found.first_free = found.first_free.max(number.saturating_add(1));
+        found.last_number = found.last_number.max(number);
         let file = disk.open(name).map_err(|e| failed("open", e))?;
         let mut bytes = [0; FIRST_RECORD as usize];
         let got = file.read_at(&mut bytes, 0).map_err(|e| failed("read", e))?;

@@ -123,6 +123,8 @@ fn a_segment_that_is_missing_is_reported_wherever_it_was() {
     for opening in 0..3 {
         let mut store = open(&disk, at(opening));
         store.rotate(at(opening)).unwrap();
+        let address = &format!("a{opening}");
+        store.create_mailbox(&NewMailbox { address, ..NewMailbox::default() }, START).unwrap();
         store.flush().unwrap();
     }
     for number in 1..=5 {

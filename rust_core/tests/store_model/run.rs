@@ -290,8 +290,17 @@ impl Run {
                 self.upkeep = Some(Upkeep::Checkpoint(checkpointer));
             }
             Some(Upkeep::Compaction(mut compactor)) => {
-                if sound("compact", store.compact(&mut compactor, budget, now))? {
+                let mut left = budget;
+                while left > 0
+                    && let Some(candidate) = compactor.next_message()
+                {
+                    sound("compact", store.compact(&candidate, now))?;
+                    left -= 1;
+                }
+                if left == 0 {
                     self.upkeep = Some(Upkeep::Compaction(compactor));
+                } else {
+                    store.finish_compaction(&compactor);
                 }
                 sound("reclaim", store.reclaim())?;
             }
@@ -301,7 +310,7 @@ impl Run {
                     self.upkeep = Some(Upkeep::Checkpoint(checkpointer));
                 } else {
                     sound("finish", checkpointer.finish())?;
-                    store.install_checkpoint(checkpointer);
+                    drop(store.install_checkpoint(checkpointer));
                 }
             }
         }

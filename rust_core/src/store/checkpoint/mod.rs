@@ -14,7 +14,10 @@ pub(super) use format::Ends;
 pub(super) use load::{Loaded, load, peek};
 pub use write::Checkpointer;
 
+use std::sync::Arc;
+
 use super::Store;
+use crate::disk::Disk;
 use crate::error::Result;
 use crate::log::{Lsn, names};
 
@@ -40,6 +43,20 @@ pub(super) struct Checkpoints {
     pub replayed: u64,
 }
 
+/// A checkpoint that is not needed any more. Its file, which may be large, goes when this is dropped.
+#[must_use]
+pub struct Superseded {
+    disk: Arc<dyn Disk>,
+    number: u32,
+}
+
+impl Drop for Superseded {
+    fn drop(&mut self) {
+        // A file that stays costs space until the next open, nothing else.
+        let _ = self.disk.remove(&names::checkpoint(self.number));
+    }
+}
+
 impl Checkpoints {
     /// Size of the newest one.
     pub fn size(&self) -> u64 {
@@ -60,7 +77,7 @@ impl Store {
             checkpointer.write()?;
         }
         checkpointer.finish()?;
-        self.install_checkpoint(checkpointer);
+        drop(self.install_checkpoint(checkpointer));
         Ok(())
     }
 
@@ -70,16 +87,14 @@ impl Store {
         since >= self.options.checkpoint_bytes.max(self.checkpoints.size())
     }
 
-    /// Makes a finished checkpoint the newest and removes those not needed any more.
-    pub fn install_checkpoint(&mut self, done: Checkpointer) {
+    /// Makes a finished checkpoint the newest. The one not needed any more is better dropped without the store.
+    pub fn install_checkpoint(&mut self, done: Checkpointer) -> Option<Superseded> {
         let (on_disk, log_bytes) = (done.on_disk(), done.log_bytes());
         let superseded = self.checkpoints.previous.take();
         self.checkpoints.previous = self.checkpoints.newest.replace(on_disk);
         self.checkpoints.log_bytes = log_bytes;
         self.checkpoints.replayed = 0;
-        if let Some(old) = superseded {
-            // A file that stays costs space until the next open, nothing else.
-            let _ = self.disk.remove(&names::checkpoint(old.number));
-        }
+        let disk = Arc::clone(&self.disk);
+        superseded.map(|old| Superseded { disk, number: old.number })
     }
 }

@@ -35,16 +35,49 @@ pub struct Checkpointer {
     named: bool,
 }
 
+/// A checkpoint that has a number and nothing else.
+pub struct NewCheckpoint {
+    disk: Arc<dyn Disk>,
+    number: u32,
+}
+
+/// A checkpoint with an empty file.
+pub struct Created {
+    disk: Arc<dyn Disk>,
+    number: u32,
+    file: Arc<dyn DiskFile>,
+}
+
+impl NewCheckpoint {
+    /// Creates the file; needs no lock.
+    pub fn create(self) -> Result<Created> {
+        let NewCheckpoint { disk, number } = self;
+        let name = unfinished(number);
+        let file = disk.create(&name).map_err(|e| Error::io("create", name, e))?;
+        Ok(Created { disk, number, file })
+    }
+}
+
 impl Store {
     /// Begins a checkpoint of the state from here on.
     pub fn begin_checkpoint(&mut self) -> Result<Checkpointer> {
-        self.log.flush()?;
+        let new = self.new_checkpoint()?.create()?;
+        self.start_checkpoint(new)
+    }
+
+    /// Gives a checkpoint its number.
+    pub(in crate::store) fn new_checkpoint(&mut self) -> Result<NewCheckpoint> {
         let Some(number) = self.checkpoints.last_number.checked_add(1) else {
             return Err(Error::WritesStopped("checkpoint numbers have run out".to_owned()));
         };
         self.checkpoints.last_number = number;
-        let name = unfinished(number);
-        let file = self.disk.create(&name).map_err(|e| Error::io("create", name, e))?;
+        Ok(NewCheckpoint { disk: Arc::clone(&self.disk), number })
+    }
+
+    /// Begins a checkpoint whose file is there.
+    pub(in crate::store) fn start_checkpoint(&mut self, new: Created) -> Result<Checkpointer> {
+        self.log.flush()?;
+        let Created { disk, number, file } = new;
         let start = self.log.end();
         let (epoch, next_number) = (self.state.epoch, self.state.next_number);
         let mut buffer = MAGIC.to_vec();
@@ -53,7 +86,7 @@ impl Store {
         let ends = Ends(self.log.segments().iter().map(|(&n, segment)| (n, segment.end)).collect());
         section::append(&mut buffer, SEGMENTS, |out| ends.encode(out));
         Ok(Checkpointer {
-            disk: Arc::clone(&self.disk),
+            disk,
             syncer: self.syncer(),
             file,
             number,

@@ -1,0 +1,196 @@
+//! How long somebody who reads waits for a store while checkpoints, compaction and new segments are made.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mq9_benches::{Result, clock, create, mix, payload, processor_ns, scratch};
+use mq9_core::disk::OsDisk;
+use mq9_core::log::SyncMode;
+use mq9_core::store::{Fetch, FetchOutcome, Options, Send, Shared, Store, Turns, maintain};
+
+use crate::table::Table;
+
+const SMALL: usize = 1 << 10;
+/// The largest payload there is.
+const LARGE: usize = 64 << 10;
+const MAILBOXES: usize = 20_000;
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Upkeep's side of the store: notes what each step takes.
+struct Timed<'a> {
+    store: &'a Turns,
+    holds: RefCell<Holds>,
+}
+
+/// What steps of upkeep took, in nanoseconds of the processor.
+#[derive(Default)]
+struct Holds {
+    /// Copies of one of the largest records.
+    copies: Vec<f64>,
+    others: Vec<f64>,
+}
+
+impl Shared for Timed<'_> {
+    fn with<R>(&self, step: impl FnOnce(&mut Store) -> R) -> R {
+        let (done, ns, copied) = self.store.with(|store| {
+            let end = store.end();
+            let begin = processor_ns();
+            let done = step(store);
+            let ns = processor_ns() - begin;
+            (done, ns, store.end().number() - end.number() >= LARGE as u64)
+        });
+        let mut holds = self.holds.borrow_mut();
+        if copied {
+            holds.copies.push(ns)
+        } else {
+            holds.others.push(ns)
+        }
+        done
+    }
+}
+
+fn address(n: usize) -> String {
+    format!("tenant.agent.{n:08}")
+}
+
+/// Half of all messages go to one mailbox, which is emptied again and again: its segments get rewritten.
+struct Work {
+    small: Vec<u8>,
+    large: Vec<u8>,
+    sent: u64,
+}
+
+impl Work {
+    fn some(&mut self, store: &mut Store) -> Result<()> {
+        let now = clock();
+        for _ in 0..16 {
+            self.sent += 1;
+            let at = address(mix(self.sent) as usize % MAILBOXES);
+            store.send(&at, &Send::new(&self.small), now)?;
+            store.send("short.lived", &Send::new(&self.small), now)?;
+        }
+        if self.sent.is_multiple_of(64) {
+            store.send("large", &Send::new(&self.large), now)?;
+            store.send("short.lived", &Send::new(&self.large), now)?;
+        }
+        if self.sent.is_multiple_of(8_000) {
+            store.remove_mailbox("short.lived", now)?;
+            create(store, "short.lived", now)?;
+        }
+        store.tick(now);
+        Ok(store.flush()?)
+    }
+}
+
+/// One message, as a reader gets it: how long it took to get hold of the store, and to read.
+fn read(store: &Turns, n: u64) -> Result<(f64, f64)> {
+    let mut request = Fetch::all(&address(mix(n) as usize % MAILBOXES));
+    request.max_msgs = 1;
+    let begin = Instant::now();
+    let mut held = store.lock();
+    let waited = begin.elapsed();
+    let outcome = held.fetch(request, clock())?;
+    drop(held);
+    let all = begin.elapsed();
+    if let FetchOutcome::Messages(messages) = outcome {
+        std::hint::black_box(messages.len());
+    }
+    Ok((waited.as_nanos() as f64, all.as_nanos() as f64))
+}
+
+/// Reads and sends in turns until `until`; the waits and the times of the reads.
+fn run(store: &Turns, work: &mut Work, until: Instant) -> Result<(Vec<f64>, Vec<f64>)> {
+    let (mut waits, mut reads) = (Vec::new(), Vec::new());
+    while Instant::now() < until {
+        for n in 0..8 {
+            let (waited, took) = read(store, work.sent * 8 + n)?;
+            waits.push(waited);
+            reads.push(took);
+        }
+        work.some(&mut store.lock())?;
+    }
+    Ok((waits, reads))
+}
+
+/// The value that `share` of all are not above.
+fn percentile(sorted: &[f64], share: f64) -> f64 {
+    let at = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+fn sorted(mut of: Vec<f64>) -> Vec<f64> {
+    of.sort_by(f64::total_cmp);
+    of
+}
+
+/// Half of all are within the first number, 99 and 99.9 of a hundred within the next, all within the last.
+fn spread(of: &[f64]) -> String {
+    let us = |share| percentile(of, share) / 1e3;
+    format!(
+        "{:.1} / {:.1} / {:.1} / {:.1} us of {}",
+        us(0.5),
+        us(0.99),
+        us(0.999),
+        us(1.0),
+        of.len()
+    )
+}
+
+/// Fetches while upkeep has its hands full, and while it has nothing to do.
+pub fn waits(table: &mut Table) -> Result<()> {
+    let dir = scratch();
+    let options =
+        Options { sync: SyncMode::None, checkpoint_bytes: 64 << 20, ..Options::default() };
+    let mut store = Store::open(Arc::new(OsDisk::new(dir.path())?), options, 42, clock())?;
+    for n in 0..MAILBOXES {
+        create(&mut store, &address(n), clock())?;
+    }
+    for name in ["short.lived", "large"] {
+        create(&mut store, name, clock())?;
+    }
+    let mut work = Work { small: payload(SMALL), large: payload(LARGE), sent: 0 };
+    for _ in 0..4_000 {
+        work.some(&mut store)?;
+    }
+    let store = Turns::new(store);
+    let (idle_waits, idle_reads) = run(&store, &mut work, Instant::now() + BUSY)?;
+    let stop = AtomicBool::new(false);
+    let (waits, reads, holds) = std::thread::scope(|scope| {
+        let upkeep = scope.spawn(|| {
+            let timed = Timed { store: &store, holds: RefCell::default() };
+            let mut rounds = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let busy = maintain(&timed, clock).map_err(|e| e.to_string())?;
+                rounds += usize::from(busy);
+                if !busy {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Ok::<_, String>((timed.holds.into_inner(), rounds))
+        });
+        let outcome = run(&store, &mut work, Instant::now() + BUSY);
+        stop.store(true, Ordering::Relaxed);
+        let (holds, rounds) = upkeep.join().map_err(|_| "upkeep panicked")??;
+        eprintln!("upkeep: {rounds} rounds that did something");
+        let (waits, reads) = outcome?;
+        Ok::<_, Box<dyn std::error::Error>>((waits, reads, holds))
+    })?;
+    let (copies, others) = (sorted(holds.copies), sorted(holds.others));
+    table.note(
+        "one step of upkeep that copies a record of 64 KiB, the largest there",
+        spread(&copies),
+    );
+    table.check(
+        "any other step of upkeep",
+        spread(&others),
+        "99.99 % as short as half of those copies",
+        percentile(&others, 0.9999) <= percentile(&copies, 0.5),
+    );
+    table.note("a fetch waits for the store, while upkeep works", spread(&sorted(waits)));
+    table.note("the same, without upkeep", spread(&sorted(idle_waits)));
+    table.note("a fetch takes, while upkeep works", spread(&sorted(reads)));
+    table.note("the same, without upkeep", spread(&sorted(idle_reads)));
+    Ok(())
+}
