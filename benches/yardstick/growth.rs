@@ -12,6 +12,9 @@ use crate::table::{Table, median};
 const ROUND: usize = 100_000;
 /// More than this much of the smallest counts as growth.
 const SLACK: f64 = 1.25;
+/// The same where every mailbox used is a trip to memory, which the smallest is not: see the machine's own
+/// growth in the same table.
+const RANDOM_SLACK: f64 = 2.5;
 
 /// A store under test, its mailboxes, and what its rounds took.
 struct Subject {
@@ -20,6 +23,8 @@ struct Subject {
     addresses: Vec<String>,
     /// How many of them get messages.
     used: usize,
+    /// Whether messages are sent in batches of 100 or one by one; written they are in batches in any case.
+    batches: bool,
     rounds: Vec<f64>,
     _dir: TempDir,
 }
@@ -43,7 +48,7 @@ impl Subject {
             store.flush()?;
         }
         append(&mut store, &addresses[0], &payload, messages, 100)?;
-        Ok(Subject { what, store, addresses, used, rounds: Vec::new(), _dir: dir })
+        Ok(Subject { what, store, addresses, used, batches: true, rounds: Vec::new(), _dir: dir })
     }
 
     /// A round of appends, each to a mailbox picked by chance.
@@ -55,8 +60,16 @@ impl Subject {
         let begin = processor_ns();
         for batch in picks.chunks(100) {
             let now = clock();
-            for address in batch {
-                self.store.send(address, &Send::new(&payload), now)?;
+            if self.batches {
+                let of = |address| (address, Send::new(&payload));
+                let batch: Vec<_> = batch.iter().map(|address| of(address.as_str())).collect();
+                for outcome in self.store.send_many(&batch, now) {
+                    outcome?;
+                }
+            } else {
+                for address in batch {
+                    self.store.send(address, &Send::new(&payload), now)?;
+                }
             }
             self.store.flush()?;
         }
@@ -67,35 +80,35 @@ impl Subject {
 
 /// Appends to a thousand, a hundred thousand and a million mailboxes.
 pub fn by_mailboxes(scale: Scale, table: &mut Table) -> Result<()> {
-    let all = scale.mailboxes;
-    let what_alone = "append to one of 1000 busy mailboxes, no others".to_owned();
-    let mut subjects = vec![Subject::new(what_alone, 1_000, 1_000, 0)?];
-    subjects.push(Subject::new(
-        format!("append to one of 1000 busy ones of {all}"),
-        all,
-        1_000,
-        0,
-    )?);
-    compare(scale, subjects, table)?;
+    let counts = [1_000, scale.mailboxes / 10, scale.mailboxes];
     let mut subjects = Vec::new();
-    for count in [1_000, all / 10, all] {
-        subjects.push(Subject::new(what(count), count, count, 0)?);
+    for count in counts {
+        let what = format!("append, 1000 busy mailboxes of {count}");
+        subjects.push(Subject::new(what, count, 1_000, 0)?);
+    }
+    compare(scale, subjects, SLACK, table)?;
+    let mut subjects = Vec::new();
+    for count in counts {
+        let what = format!("append in batches of 100, any of {count} mailboxes");
+        subjects.push(Subject::new(what, count, count, 0)?);
+    }
+    compare(scale, subjects, RANDOM_SLACK, table)?;
+    let mut subjects = Vec::new();
+    for count in counts {
+        let what = format!("append one by one, any of {count} mailboxes");
+        subjects.push(Subject { batches: false, ..Subject::new(what, count, count, 0)? });
     }
     for (what, ratio, ns) in measure(scale, subjects)? {
         table.note(&what, format!("{ratio:.2} ({ns:.0} ns)"));
     }
     let mut first = None;
-    for count in [1_000, all / 10, all] {
+    for count in counts {
         let ns = median((0..scale.rounds).map(|_| control(count)).collect());
         let ratio = ns / *first.get_or_insert(ns);
-        let what = format!("for comparison, a bare map of {count} boxes: find and change one");
+        let what = format!("the machine itself: find and change one of {count} boxes in a map");
         table.note(&what, format!("{ratio:.2} ({ns:.0} ns)"));
     }
     Ok(())
-}
-
-fn what(mailboxes: usize) -> String {
-    format!("append to one of {mailboxes} mailboxes, at random")
 }
 
 /// What it costs to find a box by its address and to change it, in the simplest index there is.
@@ -120,7 +133,7 @@ pub fn by_messages(scale: Scale, table: &mut Table) -> Result<()> {
     for count in [1_000, all / 100, all / 10, all] {
         subjects.push(Subject::new(format!("append after {count} messages"), 1, 1, count)?);
     }
-    compare(scale, subjects, table)
+    compare(scale, subjects, SLACK, table)
 }
 
 /// Each subject's cost, as part of the first one's and in nanoseconds.
@@ -139,10 +152,10 @@ fn measure(scale: Scale, mut subjects: Vec<Subject>) -> Result<Vec<(String, f64,
 }
 
 /// The cost must not grow from the first subject to the last.
-fn compare(scale: Scale, subjects: Vec<Subject>, table: &mut Table) -> Result<()> {
+fn compare(scale: Scale, subjects: Vec<Subject>, most: f64, table: &mut Table) -> Result<()> {
     for (what, ratio, ns) in measure(scale, subjects)? {
-        let limit = format!("<= {SLACK}");
-        table.check(&what, format!("{ratio:.2} ({ns:.0} ns)"), &limit, ratio <= SLACK);
+        let limit = format!("<= {most}");
+        table.check(&what, format!("{ratio:.2} ({ns:.0} ns)"), &limit, ratio <= most);
     }
     Ok(())
 }

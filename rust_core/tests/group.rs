@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use mq9_core::group::{AckPlan, Delivered, FetchLimits, Group, Member, Pick, Plan};
+use mq9_core::group::{Delivered, FetchLimits, Group, Member, Pick, Plan};
 use mq9_core::log::Lsn;
 use mq9_core::mailbox::{Entry, LEVELS, Lane, Level};
 
@@ -63,9 +63,19 @@ fn fetch(
 
 fn would_ack(group: &Group, msg_id: u64) -> Vec<u64> {
     let mut out = Vec::new();
-    assert_eq!(group.plan_ack(msg_id, None, true, &mut out), AckPlan::Confirm);
+    group.plan_acks([(msg_id, None)].into_iter(), true, &mut out).unwrap();
+    assert!(!out.is_empty());
     out
 }
+
+/// Which messages an ACK of one message would confirm.
+fn plan_one(group: &Group, msg_id: u64, level: Option<Level>) -> Result<Vec<u64>, u64> {
+    let mut out = Vec::new();
+    group.plan_acks([(msg_id, level)].into_iter(), true, &mut out).map(|()| out)
+}
+
+/// The group has done with the message.
+const DONE: Result<Vec<u64>, u64> = Ok(Vec::new());
 
 /// Acknowledges up to `msg_id`, and says which messages that confirmed.
 fn ack(group: &mut Group, msg_id: u64) -> Vec<u64> {
@@ -252,7 +262,7 @@ fn an_only_ack_confirms_just_that_message() {
     let mut g = group();
     fetch(&mut g, &m(1), &lanes, ALL);
     let mut out = vec![77];
-    assert_eq!(g.plan_ack(2, Some(NORMAL), false, &mut out), AckPlan::Confirm);
+    g.plan_acks([(2, Some(NORMAL))].into_iter(), false, &mut out).unwrap();
     assert_eq!(out, [77, 2]);
     g.apply_acked([2]);
     assert_eq!(ack(&mut g, 3), [0, 1, 3]);
@@ -266,14 +276,14 @@ fn acking_twice_is_done_and_acking_what_was_never_given_is_refused() {
     let mut g = Group::new(start);
     fetch(&mut g, &m(1), &lanes, up_to(3));
     ack(&mut g, 3);
-    let plan = |msg_id, level| g.plan_ack(msg_id, level, true, &mut Vec::new());
-    assert_eq!(plan(3, Some(NORMAL)), AckPlan::AlreadyDone);
-    assert_eq!(plan(4, Some(URGENT)), AckPlan::AlreadyDone);
-    assert_eq!(plan(1, Some(NORMAL)), AckPlan::NotGiven, "before the start");
-    assert_eq!(plan(6, Some(NORMAL)), AckPlan::NotGiven, "not yet delivered");
-    assert_eq!(plan(6, None), AckPlan::NotGiven);
-    assert_eq!(plan(1, None), AckPlan::AlreadyDone, "gone, and may have been urgent");
-    assert_eq!(plan(4, Some(NORMAL)), AckPlan::NotGiven, "the other level decides");
+    let plan = |msg_id, level| plan_one(&g, msg_id, level);
+    assert_eq!(plan(3, Some(NORMAL)), DONE);
+    assert_eq!(plan(4, Some(URGENT)), DONE);
+    assert_eq!(plan(1, Some(NORMAL)), Err(1), "before the start");
+    assert_eq!(plan(6, Some(NORMAL)), Err(6), "not yet delivered");
+    assert_eq!(plan(6, None), Err(6));
+    assert_eq!(plan(1, None), DONE, "gone, and may have been urgent");
+    assert_eq!(plan(4, Some(NORMAL)), Err(4), "the other level decides");
 }
 
 #[test]
@@ -411,7 +421,7 @@ fn a_removed_message_is_no_longer_pending_and_an_ack_of_it_is_done() {
     lanes[0].1.remove(1);
     assert!(g.forget(1));
     assert!(!g.forget(1));
-    assert_eq!(g.plan_ack(1, None, true, &mut Vec::new()), AckPlan::AlreadyDone);
+    assert_eq!(plan_one(&g, 1, None), DONE);
     assert_eq!(fetch(&mut g, &m(1), &lanes, ALL), [0, 2]);
 }
 
@@ -422,7 +432,7 @@ fn a_reset_forgets_everything_and_pins_anew() {
     fetch(&mut g, &m(1), &lanes, ALL);
     g.reset([4; LEVELS]);
     assert_eq!((g.outstanding(), g.holders(), g.leases()), (0, 0, 0));
-    assert_eq!(g.plan_ack(3, Some(NORMAL), true, &mut Vec::new()), AckPlan::NotGiven);
+    assert_eq!(plan_one(&g, 3, Some(NORMAL)), Err(3));
     assert_eq!(fetch(&mut g, &m(1), &lanes, ALL), [4, 5]);
 }
 

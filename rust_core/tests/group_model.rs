@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use mq9_core::group::{AckPlan, Delivered, FetchLimits, Group, Member, Pick};
+use std::collections::BTreeSet;
+
+use mq9_core::group::{Delivered, FetchLimits, Group, Member, Pick};
 use mq9_core::log::Lsn;
 use mq9_core::mailbox::{Entry, LEVELS, Lane, Level};
 use proptest::prelude::*;
@@ -16,7 +18,7 @@ enum Op {
     Arrive { level: u8, len: u32 },
     Remove { nth: usize },
     Fetch { member: u8, limits: Limits, lease_ms: Option<u64> },
-    Ack { msg_id: u64, cumulative: bool },
+    Ack { msg_ids: Vec<u64>, cumulative: bool },
     Nak { msg_id: u64, delay_ms: Option<u64> },
     Progress { msg_id: u64, wait_ms: u64 },
     Release { member: u8 },
@@ -57,8 +59,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..24usize).prop_map(|nth| Op::Remove { nth }),
         10 => (0..4u8, limits(), prop::option::weighted(0.9, 1..40u64))
             .prop_map(|(member, limits, lease_ms)| Op::Fetch { member, limits, lease_ms }),
-        6 => (msg_id(), prop::bool::weighted(0.7))
-            .prop_map(|(msg_id, cumulative)| Op::Ack { msg_id, cumulative }),
+        6 => (prop::collection::vec(msg_id(), 1..4), prop::bool::weighted(0.7))
+            .prop_map(|(msg_ids, cumulative)| Op::Ack { msg_ids, cumulative }),
         3 => (msg_id(), prop::option::of(0..30u64))
             .prop_map(|(msg_id, delay_ms)| Op::Nak { msg_id, delay_ms }),
         2 => (msg_id(), 0..60u64).prop_map(|(msg_id, wait_ms)| Op::Progress { msg_id, wait_ms }),
@@ -169,21 +171,22 @@ impl Model {
         }
     }
 
-    fn ack(&self, msg_id: u64, level: Option<u8>, cumulative: bool) -> (AckPlan, Vec<u64>) {
+    /// What an ACK of one message confirms, in delivery order; `None` if it was never given.
+    fn ack(&self, msg_id: u64, level: Option<u8>, cumulative: bool) -> Option<Vec<u64>> {
         let Some(at) = self.at(msg_id) else {
             let given = (1..=LEVELS as u8).any(|l| {
                 level.is_none_or(|level| level == l)
                     && self.start[usize::from(l) - 1] <= msg_id
                     && msg_id < self.next[usize::from(l) - 1]
             });
-            return (if given { AckPlan::AlreadyDone } else { AckPlan::NotGiven }, vec![]);
+            return given.then(Vec::new);
         };
         let owner = self.out[at].member;
         let reached = |i: usize, o: &Out| {
             i == at || (cumulative && i < at && owner.is_some() && o.member == owner)
         };
         let ids = self.out.iter().enumerate().filter(|(i, o)| reached(*i, o));
-        (AckPlan::Confirm, ids.map(|(_, o)| o.msg_id).collect())
+        Some(ids.map(|(_, o)| o.msg_id).collect())
     }
 
     fn expire(&mut self, now: u64) -> usize {
@@ -339,12 +342,28 @@ impl World {
                 self.model.delivered(who, &picks, until);
                 self.log.push(Logged::Delivered(member(who), delivered));
             }
-            Op::Ack { msg_id, cumulative } => {
-                let number =
-                    self.stored.iter().find(|(_, e)| e.msg_id == msg_id).map(|(number, _)| *number);
+            Op::Ack { msg_ids, cumulative } => {
+                let level_of = |msg_id: u64| {
+                    self.stored.iter().find(|(_, e)| e.msg_id == msg_id).map(|(number, _)| *number)
+                };
+                let of_model =
+                    |msg_id: &u64| self.model.ack(*msg_id, level_of(*msg_id), cumulative);
+                let each: Vec<Option<Vec<u64>>> = msg_ids.iter().map(of_model).collect();
+                let refused = each.iter().position(Option::is_none).map(|at| msg_ids[at]);
+                let asked = msg_ids.iter().map(|&id| (id, level_of(id).map(level)));
                 let mut ids = Vec::new();
-                let plan = self.group.plan_ack(msg_id, number.map(level), cumulative, &mut ids);
-                assert_eq!((plan, ids.clone()), self.model.ack(msg_id, number, cumulative));
+                let planned = self.group.plan_acks(asked, cumulative, &mut ids);
+                assert_eq!(planned.err(), refused);
+                if refused.is_some() {
+                    return;
+                }
+                if let [Some(one)] = &each[..] {
+                    assert_eq!(&ids, one, "in delivery order");
+                }
+                // Each once, whoever of those asked for reaches it.
+                let all: BTreeSet<u64> = each.into_iter().flatten().flatten().collect();
+                assert_eq!(ids.len(), all.len(), "{ids:?}");
+                assert_eq!(ids.iter().copied().collect::<BTreeSet<u64>>(), all);
                 self.ack(&ids);
             }
             Op::Nak { msg_id, delay_ms } => {

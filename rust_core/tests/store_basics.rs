@@ -165,3 +165,33 @@ fn a_message_can_be_checked_before_it_is_sent() {
     let checked = store.check_send("b", &Send::new(b""), START);
     assert!(matches!(checked, Err(Error::MailboxNotFound(_))));
 }
+
+/// Batches are cut into parts inside: the outcomes are those of one send after the other.
+#[test]
+fn messages_sent_at_once_go_where_each_is_sent_and_fail_each_for_itself() {
+    let house = House::new();
+    let mut store = house.open(START);
+    let addresses: Vec<String> = (0..100).map(|n| format!("box.{n}")).collect();
+    for (n, address) in addresses.iter().enumerate() {
+        let ttl_ms = if n == 50 { 10 } else { 0 };
+        let policy = Policy { max_msg_size: if n == 60 { 70 } else { 0 }, ..Policy::default() };
+        let new = NewMailbox { address, ttl_ms, policy, ..Default::default() };
+        store.create_mailbox(&new, START).unwrap();
+    }
+    store.remove_mailbox("box.40", START).unwrap();
+    let payload = [7; 100];
+    let twice = addresses.iter().chain(&addresses);
+    let batch: Vec<_> = twice.map(|address| (address.as_str(), Send::new(&payload))).collect();
+    let outcomes = store.send_many(&batch, at(20));
+    assert_eq!(outcomes.len(), 200);
+    for (n, outcome) in outcomes.into_iter().enumerate() {
+        match n % 100 {
+            40 | 50 => assert!(matches!(outcome, Err(Error::MailboxNotFound(_))), "{n}"),
+            60 => assert!(matches!(outcome, Err(Error::MessageTooLarge { .. })), "{n}"),
+            _ => assert_eq!(outcome.unwrap(), Some(n as u64 / 100)),
+        }
+    }
+    for address in ["box.0", "box.31", "box.32", "box.99"] {
+        assert_eq!(store.mailbox(address, at(20)).unwrap().messages, 2, "{address}");
+    }
+}

@@ -36,7 +36,7 @@ use lease::{LeaseId, Leases};
 use member::{MemberId, Members};
 
 pub use member::Member;
-pub use plan::{AckPlan, FetchLimits, Pick, Plan};
+pub use plan::{FetchLimits, Pick, Plan};
 
 /// A map emptied above this capacity gives its memory back.
 const KEEP_CAPACITY: usize = 4096;

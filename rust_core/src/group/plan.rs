@@ -60,17 +60,6 @@ impl Plan {
     }
 }
 
-/// What an ACK would do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AckPlan {
-    /// Confirms the messages it listed.
-    Confirm,
-    /// Nothing: the group was given the message and is done with it.
-    AlreadyDone,
-    /// Refused: the group was never given the message.
-    NotGiven,
-}
-
 impl Group {
     /// What `member` would get now: by level, then `msg_id`; its own unacknowledged messages and those
     /// available before new ones of the same level. `lanes` ascend by level.
@@ -131,37 +120,10 @@ impl Group {
         delivered.filter(|pick| pick.count >= max_deliver).collect()
     }
 
-    /// What an ACK of `msg_id` would confirm, added to `out` in delivery order: only itself, or with
-    /// `cumulative` all that the member who last received it was given up to it. `level` is that of
-    /// the message, `None` if it has left the mailbox.
-    pub fn plan_ack(
-        &self,
-        msg_id: u64,
-        level: Option<Level>,
-        cumulative: bool,
-        out: &mut Vec<u64>,
-    ) -> AckPlan {
-        let Some(delivery) = self.deliveries.get(&msg_id) else {
-            return match self.was_given(msg_id, level) {
-                true => AckPlan::AlreadyDone,
-                false => AckPlan::NotGiven,
-            };
-        };
-        match delivery.member {
-            Some(member) if cumulative => out.extend(
-                self.members
-                    .order(member)
-                    .take_while(|&(seq, _)| seq <= delivery.seq)
-                    .filter(|&(seq, msg_id)| self.stands(member, seq, msg_id))
-                    .map(|(_, msg_id)| msg_id),
-            ),
-            _ => out.push(msg_id),
-        }
-        AckPlan::Confirm
-    }
-
-    /// The same for many messages at once, each confirmed once. `Err` names one that the group was
-    /// never given.
+    /// What an ACK of these messages would confirm, each added to `out` once: only themselves, or with `cumulative`
+    /// all that the member who last received a message was given up to it, in delivery order. Each comes with its level,
+    /// `None` if it has left the mailbox. One that the group is done with adds nothing; `Err` names one that it was never
+    /// given.
     pub fn plan_acks(
         &self,
         msg_ids: impl Iterator<Item = (u64, Option<Level>)>,

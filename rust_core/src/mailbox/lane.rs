@@ -115,6 +115,18 @@ impl Lane {
         self.chunks.back()?.last()
     }
 
+    /// Reads the header of the last chunk, to have it in the processor's cache.
+    #[inline]
+    pub(super) fn read_tail(&self) -> u64 {
+        self.chunks.back().map_or(0, |chunk| chunk.base_id)
+    }
+
+    /// Reads what the last chunk's entries are in.
+    #[inline]
+    pub(super) fn read_tail_room(&self) -> u64 {
+        self.chunks.back().map_or(0, |chunk| chunk.len() as u64)
+    }
+
     /// Entries with `msg_id` at or after `from`, ascending.
     pub fn iter_from(&self, from: u64) -> impl Iterator<Item = Entry> + '_ {
         let start = self.chunk_of(from).unwrap_or(0);

@@ -30,7 +30,11 @@ impl Addresses {
 
     /// The slot of an address; `has` tells whether a slot has it.
     pub fn find(&self, address: &str, has: impl Fn(u32) -> bool) -> Option<u32> {
-        let hash = self.hash(address);
+        self.find_hash(self.hash(address), has)
+    }
+
+    /// The slot of an address of which the hash is known.
+    pub fn find_hash(&self, hash: u32, has: impl Fn(u32) -> bool) -> Option<u32> {
         let known = self.table.find(spread(hash), |k| k.hash == hash && has(k.slot))?;
         Some(known.slot)
     }
@@ -49,7 +53,8 @@ impl Addresses {
         }
     }
 
-    fn hash(&self, address: &str) -> u32 {
+    /// The hash of an address.
+    pub fn hash(&self, address: &str) -> u32 {
         self.hasher.hash_one(address) as u32
     }
 }

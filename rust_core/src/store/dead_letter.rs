@@ -51,14 +51,14 @@ impl Store {
     ) -> Result<()> {
         let Some(slot) = self.state.slot(index) else { return Ok(()) };
         let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
-        let Some(target) = slot.mailbox.policy().dead_letter.clone() else {
+        let Some(address) = slot.mailbox.policy().dead_letter.clone() else {
             return self.confirm(index, at, &[pick.entry.msg_id], now);
         };
         let source = Arc::clone(&slot.mailbox.address);
         let work_queue = slot.mailbox.policy().work_queue;
-        let target = match self.lookup(&target, now) {
+        let target = match self.lookup(&address, now) {
             Ok(target) => target,
-            Err(_) => self.add_dead_letter_mailbox(&target, now)?,
+            Err(_) => self.add_dead_letter_mailbox(&address, now)?,
         };
         let Some(batch) = self.read_one(index, pick)? else { return Ok(()) };
         let Some((_, message)) = batch.iter().next() else { return Ok(()) };
@@ -93,7 +93,7 @@ impl Store {
             (false, false) => &both[..1],
             (false, true) => &both[..],
         };
-        self.send_to(target, &copy, logged, now)?;
+        self.send_to(target, &address, &copy, logged, now)?;
         self.confirmed(index, at, &[pick.entry.msg_id]);
         Ok(())
     }

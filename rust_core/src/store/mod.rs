@@ -8,6 +8,7 @@
 
 mod ack;
 mod addresses;
+mod ahead;
 mod checkpoint;
 mod compact;
 mod create;
@@ -23,6 +24,7 @@ mod query;
 mod replay;
 mod send;
 mod slot;
+mod slots;
 mod state;
 mod tick;
 mod timers;

@@ -88,9 +88,28 @@ impl Store {
     /// Stores a message and returns its `msg_id`, or `None` if it is delayed.
     pub fn send(&mut self, address: &str, send: &Send<'_>, now: Now) -> Result<Option<u64>> {
         self.tick(now);
-        let index = self.lookup(address, now)?;
+        self.send_now(address, None, send, now)
+    }
+
+    /// The same when what is due has been done; `likely` may be the mailbox's slot.
+    pub(super) fn send_now(
+        &mut self,
+        address: &str,
+        likely: Option<u32>,
+        send: &Send<'_>,
+        now: Now,
+    ) -> Result<Option<u64>> {
+        let is_it = |index: &u32| {
+            let slot = self.state.slot(*index);
+            let is_it = slot.is_some_and(|slot| *slot.mailbox.address == *address);
+            is_it && slot.is_some_and(|slot| !slot.mailbox.is_expired(now.wall_ms))
+        };
+        let index = match likely.filter(is_it) {
+            Some(index) => index,
+            None => self.lookup(address, now)?,
+        };
         self.check_message(index, send, now)?;
-        self.send_to(index, send, &[], now)
+        self.send_to(index, address, send, &[], now)
     }
 
     /// Refuses a message that the mailbox would not take even if it were empty, so that a batch can
@@ -110,11 +129,12 @@ impl Store {
         check_size(len, record)
     }
 
-    /// Stores a message that has been checked in a slot known to be in use. The records of `with`
+    /// Stores a message that has been checked in a slot known to be in use, by `address`. The records of `with`
     /// count if the message does, and only then; carrying out what they say is left to the caller.
     pub(super) fn send_to(
         &mut self,
         index: u32,
+        address: &str,
         send: &Send<'_>,
         with: &[(u32, &Op<'_>)],
         now: Now,
@@ -122,14 +142,13 @@ impl Store {
         let Some(slot) = self.state.slot(index) else { return Err(Error::MessageNotFound) };
         let mailbox = &slot.mailbox;
         let policy = mailbox.policy();
-        let address = std::sync::Arc::clone(&mailbox.address);
         let delayed = send.delay_ms > 0;
         let msg_id = match mailbox.sideline() {
             Some(sideline) if delayed => sideline.next_delay,
             None if delayed => 0,
             _ => mailbox.next_id,
         };
-        let message = send.message(&address, msg_id, policy.max_age_ms, now);
+        let message = send.message(address, msg_id, policy.max_age_ms, now);
         let len = Log::record_len(message.encoded_len()) as u64;
         // A delayed message replaces nothing until it is due.
         let evicted = make_room(mailbox, if delayed { "" } else { send.key }, len)?;

@@ -11,6 +11,7 @@ use super::damage::{Damage, DamageKind};
 use super::fetch::is_expired;
 use super::live::{LiveBytes, Tally};
 use super::slot::Slot;
+use super::slots::Slots;
 use super::timers::{Purpose, Timer, Timers};
 use crate::group::{Delivered, Group, Member};
 use crate::log::{Lsn, Segment};
@@ -29,11 +30,10 @@ pub struct Place {
 
 /// All mailboxes, their groups and deadlines.
 pub struct State {
-    slots: Vec<Option<Box<Slot>>>,
-    free: Vec<u32>,
+    slots: Slots,
     by_address: Addresses,
     /// Removed mailboxes whose messages have not been counted out yet.
-    graves: VecDeque<Box<Slot>>,
+    graves: VecDeque<Slot>,
     /// Deadlines.
     pub timers: Timers,
     /// Live bytes by segment.
@@ -48,8 +48,7 @@ impl State {
     /// An empty store.
     pub fn new(now: Now) -> State {
         State {
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slots::default(),
             by_address: Addresses::default(),
             graves: VecDeque::new(),
             timers: Timers::new(now),
@@ -66,7 +65,7 @@ impl State {
 
     /// How many slots there are, used or free.
     pub fn slot_count(&self) -> u32 {
-        self.slots.len() as u32
+        self.slots.len()
     }
 
     /// The slot of an address.
@@ -75,14 +74,24 @@ impl State {
         self.by_address.find(address, has)
     }
 
+    /// The hash of an address, for [`State::likely_slot`].
+    pub fn hash(&self, address: &str) -> u32 {
+        self.by_address.hash(address)
+    }
+
+    /// The slot that an address of this hash most likely has, without a look at the slot.
+    pub fn likely_slot(&self, hash: u32) -> Option<u32> {
+        self.by_address.find_hash(hash, |_| true)
+    }
+
     /// A used slot.
     pub fn slot(&self, index: u32) -> Option<&Slot> {
-        self.slots.get(index as usize)?.as_deref()
+        self.slots.get(index)
     }
 
     /// A used slot, to change it.
     pub fn slot_mut(&mut self, index: u32) -> Option<&mut Slot> {
-        self.slots.get_mut(index as usize)?.as_deref_mut()
+        self.slots.get_mut(index)
     }
 
     /// A slot, if it still belongs to mailbox `number`.
@@ -100,8 +109,8 @@ impl State {
         if !desc.is_empty() {
             mailbox.sideline_mut().desc = desc.into();
         }
-        let mut slot = Box::new(Slot::new(mailbox));
-        let index = self.free.pop().unwrap_or(self.slots.len() as u32);
+        let mut slot = Slot::new(mailbox);
+        let index = self.slots.next();
         let mailbox = &slot.mailbox;
         self.by_address.add(&mailbox.address, index);
         if mailbox.expires_ms != 0 {
@@ -109,18 +118,14 @@ impl State {
             let timer = Timer { number, id: 0, slot: index, purpose };
             slot.expiry = Some(self.timers.wall.insert(mailbox.expires_ms, timer));
         }
-        match self.slots.get_mut(index as usize) {
-            Some(place) => *place = Some(slot),
-            None => self.slots.push(Some(slot)),
-        }
+        self.slots.add(slot);
         index
     }
 
     /// Removes a mailbox at once; its messages are counted out by [`State::settle_graves`].
     pub fn bury(&mut self, index: u32) {
-        if let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::take) {
+        if let Some(slot) = self.slots.take(index) {
             self.by_address.remove(&slot.mailbox.address, index);
-            self.free.push(index);
             if let Some(timer) = slot.expiry {
                 self.timers.wall.cancel(timer);
             }
@@ -174,7 +179,7 @@ impl State {
         let mut lost = Vec::new();
         let mut lost_delays = Vec::new();
         for index in 0..self.slot_count() {
-            let slot = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut);
+            let slot = self.slots.get_mut(index);
             let Some(slot) = slot else { continue };
             let mailbox = &mut slot.mailbox;
             let over = mailbox.is_expired(now.wall_ms);
@@ -210,7 +215,7 @@ impl State {
             }
             self.end_delay(index, delay_id);
         }
-        for slot in self.slots.iter_mut().flatten() {
+        for slot in self.slots.iter_mut() {
             slot.forget_lost_deliveries();
         }
         damage
@@ -218,7 +223,7 @@ impl State {
 
     /// A message enters its lane.
     pub fn put_message(&mut self, index: u32, message: &Message<'_>, place: Place) {
-        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+        let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
         if place.at == Lsn::NONE {
@@ -265,7 +270,7 @@ impl State {
 
     /// A message in its lane will expire.
     pub fn set_expiry(&mut self, index: u32, msg_id: u64, expires_ms: u64) {
-        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+        let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
         let (number, purpose) = (slot.mailbox.number, Purpose::Message);
@@ -300,7 +305,7 @@ impl State {
         expires_ms: u64,
         place: Place,
     ) {
-        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+        let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
         let mailbox = &mut slot.mailbox;
@@ -328,14 +333,14 @@ impl State {
 
     /// A delayed message is one no longer.
     pub fn end_delay(&mut self, index: u32, delay_id: u64) {
-        if let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) {
+        if let Some(slot) = self.slots.get_mut(index) {
             take_delayed(&mut slot.mailbox, delay_id, &mut self.timers, &mut self.live);
         }
     }
 
     /// A message goes, from its lane and from every group.
     pub fn remove_message(&mut self, index: u32, msg_id: u64) -> bool {
-        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+        let Some(slot) = self.slots.get_mut(index) else {
             return false;
         };
         let removed = take_message(&mut slot.mailbox, msg_id, &mut self.timers, &mut self.live);
@@ -420,7 +425,7 @@ impl State {
 
     /// Arms the timer of a group's earliest lease.
     pub fn arm_leases(&mut self, index: u32, group: usize) {
-        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+        let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
         let number = slot.mailbox.number;

@@ -166,7 +166,12 @@ impl Run {
                     delay_ms: message.delay_ms,
                     ttl_ms: message.ttl_ms,
                 };
-                let sent = reply(store.send(address, &send, now), Reply::Sent);
+                // One by one and in batches is the same.
+                let sent = match now.wall_ms.is_multiple_of(2) {
+                    true => store.send(address, &send, now),
+                    false => store.send_many(&[(address, send)], now).remove(0),
+                };
+                let sent = reply(sent, Reply::Sent);
                 (sent, expected(model.send(address, &send)))
             }
             Command::Fetch(fetch) => self.fetch(fetch),

@@ -1,0 +1,78 @@
+//! Where slots lie: in blocks that stay where they are, so that finding one costs no trip to memory besides the
+//! slot itself, and many slots never have to be moved at once. Knows nothing of what is in a slot.
+
+use super::slot::Slot;
+
+/// Slots of a block. The list of blocks of a million slots fits the processor's cache.
+const BLOCK: usize = 1024;
+
+/// All slots by index. Those that are free are used again.
+#[derive(Default)]
+pub struct Slots {
+    blocks: Vec<Vec<Option<Slot>>>,
+    free: Vec<u32>,
+    len: u32,
+}
+
+impl Slots {
+    /// How many there are, used or free.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// A used slot.
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<&Slot> {
+        let index = index as usize;
+        self.blocks.get(index / BLOCK)?.get(index % BLOCK)?.as_ref()
+    }
+
+    /// A used slot, to change it.
+    #[inline]
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut Slot> {
+        self.place(index)?.as_mut()
+    }
+
+    fn place(&mut self, index: u32) -> Option<&mut Option<Slot>> {
+        let index = index as usize;
+        self.blocks.get_mut(index / BLOCK)?.get_mut(index % BLOCK)
+    }
+
+    /// The index that the next slot gets.
+    pub fn next(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.len)
+    }
+
+    /// Adds a slot; its index is what [`Slots::next`] said.
+    pub fn add(&mut self, slot: Slot) {
+        if let Some(index) = self.free.pop() {
+            if let Some(place) = self.place(index) {
+                *place = Some(slot);
+            }
+            return;
+        }
+        self.len += 1;
+        match self.blocks.last_mut().filter(|block| block.len() < BLOCK) {
+            Some(block) => block.push(Some(slot)),
+            None => {
+                // A small store has one small block.
+                let first = self.blocks.is_empty();
+                let mut block = if first { Vec::new() } else { Vec::with_capacity(BLOCK) };
+                block.push(Some(slot));
+                self.blocks.push(block);
+            }
+        }
+    }
+
+    /// Takes a slot out; its index is free.
+    pub fn take(&mut self, index: u32) -> Option<Slot> {
+        let slot = self.place(index)?.take()?;
+        self.free.push(index);
+        Some(slot)
+    }
+
+    /// All used slots, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.blocks.iter_mut().flatten().flatten()
+    }
+}
