@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mq9_benches::{Result, clock, create, mix, payload, processor_ns, scratch};
+use mq9_benches::{Result, clock, create, mix, open, payload, processor_ns, scratch};
 use mq9_core::disk::OsDisk;
 use mq9_core::log::SyncMode;
 use mq9_core::store::{Fetch, FetchOutcome, Options, Send, Shared, Store, Turns, maintain};
@@ -138,6 +138,22 @@ fn spread(of: &[f64]) -> String {
     )
 }
 
+/// What it takes to capture one large mailbox, which is a single step.
+fn capture(keyed: bool, count: usize) -> Result<f64> {
+    let dir = scratch();
+    let mut store = open(dir.path())?;
+    create(&mut store, "large", clock())?;
+    for n in 0..count {
+        let key = format!("key.{n:08}");
+        let key = if keyed { key.as_str() } else { "" };
+        store.send("large", &Send { key, ..Send::new(b"x") }, clock())?;
+    }
+    let mut checkpointer = store.begin_checkpoint()?;
+    let begin = processor_ns();
+    store.capture(&mut checkpointer, 1)?;
+    Ok(processor_ns() - begin)
+}
+
 /// Fetches while upkeep has its hands full, and while it has nothing to do.
 pub fn waits(table: &mut Table) -> Result<()> {
     let dir = scratch();
@@ -192,5 +208,11 @@ pub fn waits(table: &mut Table) -> Result<()> {
     table.note("the same, without upkeep", spread(&sorted(idle_waits)));
     table.note("a fetch takes, while upkeep works", spread(&sorted(reads)));
     table.note("the same, without upkeep", spread(&sorted(idle_reads)));
+    for (what, keyed, count) in [
+        ("one step of upkeep that captures a mailbox of 1,000,000 messages", false, 1_000_000),
+        ("the same with 100,000 messages that have keys", true, 100_000),
+    ] {
+        table.note(what, format!("{:.0} us", capture(keyed, count)? / 1e3));
+    }
     Ok(())
 }

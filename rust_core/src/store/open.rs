@@ -209,10 +209,12 @@ fn replay_tail(
         before = number;
         let Some(segment) = on_disk.segments.get_mut(&number) else { continue };
         let failed = |e| Error::io("read", names::segment(number), e);
-        let mut bytes = vec![0; segment.end as usize];
-        let got = segment.file.read_at(&mut bytes, 0).map_err(failed)?;
-        bytes.truncate(got);
         let from = if number == start.segment() { start.offset() } else { FIRST_RECORD };
+        // What the checkpoint has need not be read.
+        let unread = from.min(segment.end) as usize;
+        let mut bytes = vec![0; segment.end as usize];
+        let got = segment.file.read_at(&mut bytes[unread..], unread as u64).map_err(failed)?;
+        bytes.truncate(unread + got);
         let mut scan = Scan::new(&bytes, number, segment.salt, from);
         for found in scan.by_ref() {
             match found {
