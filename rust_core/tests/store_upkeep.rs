@@ -187,7 +187,9 @@ fn a_segment_that_comes_too_late_is_discarded() {
                 self.1.set(self.1.get() - 1);
                 let mut store = self.0.borrow_mut();
                 send(&mut store, "a", &[7; 1500], 0);
+                let before = store.end();
                 store.rotate(START).unwrap();
+                assert!(store.end() > before, "the log goes on, never back");
                 send(&mut store, "a", &[7; 1500], 0);
                 send(&mut store, "a", &[7; 1000], 0);
                 store.sync().unwrap();
