@@ -186,8 +186,8 @@ fn a_segment_that_comes_too_late_is_discarded() {
             if self.1.get() > 0 {
                 self.1.set(self.1.get() - 1);
                 let mut store = self.0.borrow_mut();
-                send(&mut store, "a", &[7; 1500], 0);
                 let before = store.end();
+                send(&mut store, "a", &[7; 1500], 0);
                 store.rotate(START).unwrap();
                 assert!(store.end() > before, "the log goes on, never back");
                 send(&mut store, "a", &[7; 1500], 0);
