@@ -59,7 +59,7 @@ fn nothing_is_zero_runs() {
     let mut bytes = Vec::new();
     encode_ids([], &mut bytes);
     assert_eq!(bytes, [0; 4]);
-    assert_eq!(ids_of(&bytes).unwrap(), []);
+    assert_eq!(ids_of(&bytes).unwrap(), Vec::<u64>::new());
     assert_eq!(DeliveryRanges::decode(&bytes).unwrap().iter().count(), 0);
 }
 

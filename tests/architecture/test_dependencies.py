@@ -24,7 +24,11 @@ ALLOWED: dict[str, set[str]] = {
     "timer": set(),
     "mailbox": {"error", "time", "wire", "log", "timer"},
     "group": {"error", "time", "wire", "log", "timer", "mailbox"},
+    "nats": set(),
+    "router": {"nats"},
+    "broker": {"nats", "router", "timer"},
     "store": {"error", "time", "disk", "wire", "log", "timer", "mailbox", "group"},
+    "post": {"error", "time", "wire", "log", "mailbox", "store", "nats", "broker"},
 }
 
 FORBIDDEN_CRATES = {"chrono", "pyo3", "rand", "tokio"}

@@ -19,3 +19,16 @@ fn read_ms(clock: ClockId) -> u64 {
     let ms = time.tv_sec.saturating_mul(1000).saturating_add(time.tv_nsec / 1_000_000);
     u64::try_from(ms).unwrap_or(0)
 }
+
+/// Microseconds of the monotonic clock.
+pub fn mono_us() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let us = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1000);
+    u64::try_from(us).unwrap_or(0)
+}
+
+/// What the wall clock shows more than the monotonic one.
+pub fn epoch_ms() -> u64 {
+    let now = now();
+    now.wall_ms.saturating_sub(now.mono_ms)
+}

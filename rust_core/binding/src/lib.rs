@@ -3,11 +3,19 @@
 //! Converts arguments, calls `mq9-core`, converts the results back. Decisions about the product
 //! belong in the core, everything per connection in Python.
 
+mod alarm;
+mod broker;
+mod broker_types;
 mod clock;
+mod connection;
+mod drive;
 mod durability;
 mod errors;
+mod mail;
 mod messages;
+mod peer;
 mod running;
+mod sockets;
 mod store;
 mod types;
 mod upkeep;
@@ -20,6 +28,14 @@ use pyo3::prelude::*;
 mod _core {
     use super::*;
 
+    #[pymodule_export]
+    use super::broker::Broker;
+    #[pymodule_export]
+    use super::broker_types::{
+        BrokerStats, ConnectionStats, Limits, Permissions, SubscriptionInfo,
+    };
+    #[pymodule_export]
+    use super::connection::Connection;
     #[pymodule_export]
     use super::messages::{Completion, Message, NewMessage, Waiting};
     #[pymodule_export]

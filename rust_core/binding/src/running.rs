@@ -118,6 +118,23 @@ impl Running {
         Ok(ticket)
     }
 
+    /// The end of the log.
+    pub fn end(&self) -> Lsn {
+        self.store.lock().end()
+    }
+
+    /// The store itself, for callers who run many commands at once.
+    pub fn store(&self) -> &Turns {
+        &self.store
+    }
+
+    /// Wakes upkeep if the store has asked for it.
+    pub fn keep_up(&self, store: &mut Store) {
+        if store.asks_for_upkeep() {
+            self.upkeep.wake();
+        }
+    }
+
     /// Who waits for acknowledgements.
     pub fn durability(&self) -> &Arc<Durability> {
         &self.durability

@@ -31,6 +31,12 @@ pub struct Store {
 }
 
 impl Store {
+    /// Calls with the running store, or not at all if it is closed. For short commands of the event
+    /// loop, which nobody else waits for: the interpreter is kept.
+    pub fn with_running<T>(&self, call: impl FnOnce(Option<&Running>) -> T) -> T {
+        call(self.running.read().unwrap_or_else(PoisonError::into_inner).as_ref())
+    }
+
     /// The door: everything that may block, on a lock or on the disk, goes through here and leaves
     /// the interpreter to others meanwhile. Nothing inside may wait for the interpreter.
     fn enter<T: Send>(

@@ -211,7 +211,7 @@ impl Store {
             total += u64::from(segment.end);
         }
         // A checkpoint must not cost more than what it frees.
-        let worth = u64::from(self.options.segment_bytes).max(self.checkpoints.size());
+        let worth = u64::from(self.options.segment_bytes / 2).max(self.checkpoints.size());
         total >= worth && live * den < total * num
     }
 }

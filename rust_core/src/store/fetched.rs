@@ -48,6 +48,11 @@ impl Fetched {
         self.list.len()
     }
 
+    /// How many bytes they have, as stored.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// True without messages.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()

@@ -87,10 +87,30 @@ impl Waiters {
 impl Store {
     /// Takes the waits that are over. Call it after each batch of commands and after a tick.
     pub fn completions(&mut self, now: Now) -> Vec<Completion> {
-        while let Some(slot) = self.waiters.ready.pop_first() {
-            self.try_waiters(slot, now);
+        self.some_completions(usize::MAX, now)
+    }
+
+    /// The same, but only until these have so many bytes of messages; the rest later.
+    pub fn some_completions(&mut self, bytes: usize, now: Now) -> Vec<Completion> {
+        let mut left = bytes;
+        while left > 0
+            && let Some(slot) = self.waiters.ready.pop_first()
+        {
+            if !self.try_waiters(slot, &mut left, now) {
+                self.waiters.ready.insert(slot);
+            }
         }
         std::mem::take(&mut self.waiters.completed)
+    }
+
+    /// Whether there are waits that may be over.
+    pub fn has_completions(&self) -> bool {
+        !self.waiters.ready.is_empty() || !self.waiters.completed.is_empty()
+    }
+
+    /// How many fetches of a connection wait.
+    pub fn waits_of(&self, conn: u64) -> usize {
+        self.waiters.connections.get(&conn).map_or(0, |connection| connection.waits.len())
     }
 
     /// How many fetches wait.
@@ -108,10 +128,13 @@ impl Store {
     }
 
     /// A connection has closed: its waits end unanswered, what it held goes back to its groups.
-    pub fn disconnect(&mut self, conn: u64, now: Now) {
+    /// Returns the waits that ended.
+    pub fn disconnect(&mut self, conn: u64, now: Now) -> BTreeSet<u64> {
         self.tick(now);
-        let Some(connection) = self.waiters.connections.remove(&conn) else { return };
-        for id in connection.waits {
+        let Some(connection) = self.waiters.connections.remove(&conn) else {
+            return BTreeSet::new();
+        };
+        for &id in &connection.waits {
             self.cancel_wait(id);
         }
         let member = Member::Conn { epoch: self.state.epoch, conn };
@@ -126,6 +149,7 @@ impl Store {
             self.state.arm_leases(slot, group);
             self.mark_ready(slot);
         }
+        connection.waits
     }
 
     /// Something may have become available in a mailbox.
@@ -173,12 +197,16 @@ impl Store {
         }
     }
 
-    fn try_waiters(&mut self, slot: u32, now: Now) {
+    /// Answers the waits on a mailbox; false if there are more than `left` bytes allow.
+    fn try_waiters(&mut self, slot: u32, left: &mut usize, now: Now) -> bool {
         let queue = self.waiters.by_slot.get(&slot);
         let ids: Vec<u64> = queue.into_iter().flatten().copied().collect();
         // A group that had nothing for one waiter has nothing for the next that asks no more.
         let mut exhausted: HashSet<(String, Level), State> = HashSet::default();
         for id in ids {
+            if *left == 0 {
+                return false;
+            }
             let Some(waiter) = self.waiters.by_id.get(&id) else { continue };
             let group = waiter.request.group.as_ref();
             let asks = group.map(|group| (group.name.clone(), waiter.request.max_level));
@@ -192,7 +220,9 @@ impl Store {
                 continue;
             }
             self.cancel_wait(id);
+            *left = left.saturating_sub(outcome.as_ref().map_or(0, Fetched::bytes));
             self.waiters.completed.push(Completion { waiter: id, outcome });
         }
+        true
     }
 }

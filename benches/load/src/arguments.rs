@@ -1,0 +1,131 @@
+//! The command line: a scenario and its options, each `--name value`.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::failure::Failure;
+
+/// What is printed where the command line is wrong.
+pub const USAGE: &str = "\
+usage: mq9-load <publish|fanout|request|append|drain> --server HOST:PORT [options]
+
+  --server HOST:PORT  the server, without TLS or authentication
+  --pid PID           its process id, to report its processor time
+  --cpu CORE          stay on this core
+  --size BYTES        payload (128)
+  --seconds S         how long (2), or:
+  --count N           how many messages or requests
+  --warmup S          the same load before, not counted (0.5)
+  --patience S        give up when the server is silent for so long (10)
+
+  publish: --connections N (1)
+  fanout:  --subscribers N (10), --window N messages under way (512)
+  request: --connections N (1), --window N requests under way on each (1),
+           --responders N connections that answer (1),
+           --subject S (bench.service); the server itself answers with --responders 0
+           and --expect TEXT, which its answers begin with
+  append:  (Redis) --stream S (bench), --connections N (1), --window N (1)
+  drain:   --from mailbox-json|mailbox-raw|jetstream-all|jetstream-each|redis,
+           --name S the mailbox or stream (bench), --group S or consumer (workers),
+           --batch N (1), --stored N messages, sent by request or append with
+           --count N --warmup 0 on one connection";
+
+/// The options that have not been asked for yet.
+#[derive(Debug)]
+pub struct Arguments(BTreeMap<String, String>);
+
+impl Arguments {
+    /// The scenario and its options.
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<(String, Self), Failure> {
+        let mut words = words.into_iter();
+        let scenario = words.next().ok_or_else(|| Failure::Usage("no scenario".to_owned()))?;
+        let mut options = BTreeMap::new();
+        while let Some(word) = words.next() {
+            let Some(name) = word.strip_prefix("--") else {
+                return Err(Failure::Usage(format!("{word:?} is not an option")));
+            };
+            let Some(value) = words.next() else {
+                return Err(Failure::Usage(format!("--{name} needs a value")));
+            };
+            options.insert(name.to_owned(), value);
+        }
+        Ok((scenario, Self(options)))
+    }
+
+    /// The option's value, if it was given.
+    pub fn optional<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, Failure> {
+        let Some(value) = self.0.remove(name) else { return Ok(None) };
+        match value.parse() {
+            Ok(parsed) => Ok(Some(parsed)),
+            Err(_) => Err(Failure::Usage(format!("--{name} {value:?}: not a valid value"))),
+        }
+    }
+
+    /// A number between `least` and `most`, or `default`.
+    pub fn number(
+        &mut self,
+        name: &str,
+        default: usize,
+        least: usize,
+        most: usize,
+    ) -> Result<usize, Failure> {
+        let number = self.optional(name)?.unwrap_or(default);
+        if (least..=most).contains(&number) {
+            return Ok(number);
+        }
+        Err(Failure::Usage(format!("--{name} {number}: must be from {least} to {most}")))
+    }
+
+    /// A time in seconds, an hour at most.
+    pub fn seconds(&mut self, name: &str, default: f64) -> Result<Duration, Failure> {
+        let seconds: f64 = self.optional(name)?.unwrap_or(default);
+        if (0.0..=3600.0).contains(&seconds) {
+            return Ok(Duration::from_secs_f64(seconds));
+        }
+        Err(Failure::Usage(format!("--{name} {seconds}: must be from 0 to 3600")))
+    }
+
+    /// All options must have been asked for by now.
+    pub fn finish(self) -> Result<(), Failure> {
+        match self.0.into_keys().next() {
+            None => Ok(()),
+            Some(name) => Err(Failure::Usage(format!("--{name}: no such option here"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<(String, Arguments), Failure> {
+        Arguments::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn options_have_defaults_and_limits() {
+        let (scenario, mut arguments) = parse("publish --size 1024 --warmup 0.25").unwrap();
+        assert_eq!(scenario, "publish");
+        assert_eq!(arguments.number("size", 128, 8, 4096).unwrap(), 1024);
+        assert_eq!(arguments.number("connections", 3, 1, 10).unwrap(), 3);
+        assert_eq!(arguments.seconds("warmup", 1.0).unwrap(), Duration::from_millis(250));
+        arguments.finish().unwrap();
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, name) in [
+            ("publish --size 4", "--size"),
+            ("publish --size x", "--size"),
+            ("publish --x 1", "--x"),
+        ] {
+            let (_, mut arguments) = parse(line).unwrap();
+            let result = arguments.number("size", 128, 8, 4096).and_then(|_| arguments.finish());
+            assert!(result.unwrap_err().to_string().contains(name), "{line}");
+        }
+        assert!(
+            parse("").is_err() && parse("publish size").is_err() && parse("publish --a").is_err()
+        );
+    }
+}

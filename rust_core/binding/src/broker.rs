@@ -1,0 +1,260 @@
+//! The broker, as Python sees it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mq9_core::broker::{self, ConnId};
+use mq9_core::nats;
+use mq9_core::post::{Post, PostOptions};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyByteArray;
+
+use crate::alarm::Alarm;
+use crate::broker_types::{BrokerStats, Limits, SubscriptionInfo};
+use crate::clock;
+use crate::connection::Connection;
+use crate::drive::Driving;
+use crate::mail::{Counter, settle};
+use crate::peer::Peer;
+use crate::running::Running;
+use crate::store::Store;
+
+/// What one read can bring. All connections share one buffer: a chunk is used up before the next.
+const READ_BYTES: usize = 256 << 10;
+
+/// Longest time between two looks at the clocks.
+const MAX_SLEEP_MS: u64 = 60_000;
+
+/// All connections of a server and the routing between them. Belongs to the thread of the loop.
+#[pyclass(frozen, module = "mq9._core")]
+pub struct Broker {
+    pub state: Mutex<State>,
+    pub buffer: Py<PyByteArray>,
+    pub alarm: Alarm,
+    pub driving: Driving,
+    store: Option<Py<Store>>,
+}
+
+pub struct State {
+    pub core: broker::Broker,
+    post: Post,
+    /// By connection, what Python knows of it.
+    pub peers: Vec<Option<Arc<Peer>>>,
+    pub services: Vec<Arc<Py<PyAny>>>,
+}
+
+#[pymethods]
+impl Broker {
+    #[new]
+    #[pyo3(signature = (limits, seed, *, store=None, payload_base64=false))]
+    fn new(
+        py: Python<'_>,
+        limits: &Limits,
+        seed: u64,
+        store: Option<Py<Store>>,
+        payload_base64: bool,
+    ) -> PyResult<Self> {
+        let core = broker::Broker::new(limits.0, seed, clock::mono_us());
+        let post = Post::new(PostOptions { always_base64: payload_base64 });
+        let buffer = PyByteArray::new_with(py, READ_BYTES, |_| Ok(()))?.unbind();
+        let state = State { core, post, peers: Vec::new(), services: Vec::new() };
+        let (alarm, driving) = (Alarm::default(), Driving::default());
+        Ok(Self { state: Mutex::new(state), buffer, alarm, driving, store })
+    }
+
+    /// From now on the broker runs on this event loop.
+    fn start(slf: &Bound<'_, Self>, event_loop: Bound<'_, PyAny>) -> PyResult<()> {
+        let this = slf.get();
+        if let Some(store) = &this.store {
+            let descriptor = store.bind(slf.py()).call_method0("fileno")?;
+            event_loop.call_method1("add_reader", (descriptor, slf.getattr("acknowledged")?))?;
+        }
+        let (round, tick) = (slf.getattr("round")?.unbind(), slf.getattr("tick")?.unbind());
+        this.alarm.start(event_loop.unbind(), round, tick);
+        this.tick(slf.py())
+    }
+
+    /// The event loop is left alone again.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let event_loop = self.alarm.stop(py)?;
+        if let (Some(event_loop), Some(store)) = (event_loop, &self.store) {
+            let descriptor = store.bind(py).call_method0("fileno")?;
+            event_loop.call_method1(py, "remove_reader", (descriptor,))?;
+        }
+        Ok(())
+    }
+
+    /// Everything that could be read has been read: what it brought about goes out.
+    fn round(&self, py: Python<'_>) -> PyResult<()> {
+        if self.alarm.round_over() { self.tick(py) } else { self.drive(py) }
+    }
+
+    /// Does what is due: pings and deadlines, what the store has to do, replies that may leave.
+    fn tick(&self, py: Python<'_>) -> PyResult<()> {
+        let sleep_ms = {
+            let mut state = self.lock();
+            let State { core, post, .. } = &mut *state;
+            let sleep_ms = core.tick(clock::mono_us()).unwrap_or(MAX_SLEEP_MS);
+            let store_ms = self.with_running(|running| settle(core, post, running?));
+            sleep_ms.min(store_ms.unwrap_or(MAX_SLEEP_MS)).min(MAX_SLEEP_MS)
+        };
+        self.alarm.wake_in(py, sleep_ms)?;
+        self.drive(py)
+    }
+
+    /// More is durable.
+    fn acknowledged(&self, py: Python<'_>) -> PyResult<()> {
+        self.with_running(|running| {
+            if let Some(running) = running {
+                running.durability().reset();
+            }
+        });
+        self.tick(py)
+    }
+
+    /// Answers a request once everything that was done to the store so far is durable; if it never
+    /// will be, with `failed`. Without `failed` the payload promises nothing.
+    #[pyo3(signature = (cid, subject, payload, *, failed=None))]
+    fn reply(
+        &self,
+        py: Python<'_>,
+        cid: u64,
+        subject: &str,
+        payload: Vec<u8>,
+        failed: Option<Vec<u8>>,
+    ) -> PyResult<()> {
+        {
+            let mut state = self.lock();
+            let end = self.with_running(|running| running.map(Running::end)).unwrap_or_default();
+            state.post.reply_at(end, cid, subject.as_bytes(), payload, failed);
+        }
+        self.end_round(py, true)
+    }
+
+    /// Answers a request at once: only the connection that asked hears it.
+    fn answer(&self, py: Python<'_>, cid: u64, subject: &str, payload: &[u8]) -> PyResult<()> {
+        self.lock().core.publish(Some(cid), subject.as_bytes(), b"", b"", payload);
+        self.drive(py)
+    }
+
+    /// A new connection: the protocol to give to the event loop.
+    #[pyo3(signature = (session, *, auth_required))]
+    fn connection(
+        slf: &Bound<'_, Self>,
+        session: Py<PyAny>,
+        auth_required: bool,
+    ) -> PyResult<Connection> {
+        let mut state = slf.get().lock();
+        let id = state.core.open(auth_required, clock::mono_us());
+        let cid = state.core.cid(id).unwrap_or_default();
+        let peer = Peer::new(session);
+        let slot = id as usize;
+        if state.peers.len() <= slot {
+            state.peers.resize_with(slot + 1, || None);
+        }
+        state.peers[slot] = Some(Arc::clone(&peer));
+        Ok(Connection::new(slf.clone().unbind(), id, cid, peer))
+    }
+
+    /// Other limits from now on.
+    fn set_limits(&self, limits: &Limits) {
+        self.lock().core.set_limits(limits.0);
+    }
+
+    /// Gives messages to `subject` to `handler(cid, subject, reply, headers, payload)`.
+    fn serve(&self, subject: &str, handler: Py<PyAny>) -> PyResult<()> {
+        if !nats::is_valid(subject.as_bytes()) {
+            return Err(PyValueError::new_err(format!("{subject:?} is not a valid subject")));
+        }
+        let mut state = self.lock();
+        state.services.push(Arc::new(handler));
+        let service = (state.services.len() - 1) as u32;
+        state.core.serve(service, subject.as_bytes());
+        Ok(())
+    }
+
+    /// Publishes a message of the server itself; to how many it went.
+    #[pyo3(signature = (subject, payload, *, reply="", headers=None))]
+    fn publish(
+        &self,
+        py: Python<'_>,
+        subject: &str,
+        payload: &[u8],
+        reply: &str,
+        headers: Option<&[u8]>,
+    ) -> PyResult<usize> {
+        let (subject, reply) = (subject.as_bytes(), reply.as_bytes());
+        let headers = headers.unwrap_or_default();
+        let delivered = self.lock().core.publish(None, subject, reply, headers, payload);
+        self.drive(py)?;
+        Ok(delivered)
+    }
+
+    /// Counters over all connections.
+    fn stats(&self) -> BrokerStats {
+        BrokerStats::new(&self.lock().core)
+    }
+
+    /// The subscriptions of all connections.
+    fn subscriptions(&self) -> Vec<SubscriptionInfo> {
+        let state = self.lock();
+        let connections = 0..state.peers.len() as ConnId;
+        connections.flat_map(|id| state.core.subscriptions_of(id)).map(Into::into).collect()
+    }
+}
+
+impl Broker {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was read goes out with the rest of this round, or now if there is no loop.
+    pub fn end_round(&self, py: Python<'_>, store_used: bool) -> PyResult<()> {
+        if self.alarm.round_soon(py, store_used)? { Ok(()) } else { self.drive(py) }
+    }
+
+    fn with_running<T>(&self, call: impl FnOnce(Option<&Running>) -> T) -> T {
+        match &self.store {
+            Some(store) => store.get().with_running(call),
+            None => call(None),
+        }
+    }
+
+    /// Carries out input of a connection, by `run`, which gets the broker and the way to the store.
+    pub fn with_counter(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut broker::Broker, &mut Counter<'_>),
+    ) -> PyResult<()> {
+        let used = {
+            let mut state = self.lock();
+            let State { core, post, .. } = &mut *state;
+            self.with_running(|running| {
+                let mut counter = Counter::new(post, running.map(Running::store));
+                run(core, &mut counter);
+                counter.was_used()
+            })
+        };
+        self.end_round(py, used)
+    }
+
+    /// A connection is gone: what it held goes back to its groups.
+    pub fn forget(&self, py: Python<'_>, cid: u64) -> PyResult<()> {
+        {
+            let mut state = self.lock();
+            self.with_running(|running| {
+                if let Some(running) = running {
+                    let mut store = running.store().lock();
+                    state.post.disconnect(&mut store, cid, clock::now());
+                }
+            });
+        }
+        self.end_round(py, self.store.is_some())
+    }
+}
+
+impl State {
+    pub fn peer(&self, id: ConnId) -> Option<Arc<Peer>> {
+        self.peers.get(id as usize)?.clone()
+    }
+}

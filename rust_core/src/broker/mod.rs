@@ -1,0 +1,347 @@
+//! The broker without sockets: bytes of each connection in, bytes for each connection out.
+//!
+//! Owns connections, their subscriptions and what waits to be written to them. Must not know how
+//! bytes travel, nor who may connect: a `CONNECT` comes back as an [`Event`] and waits for
+//! [`Broker::accept`]. The same input in any split gives the same output. Time is a number of
+//! microseconds of a clock that never goes back, passed in.
+
+mod closing;
+mod conn;
+mod deliver;
+mod feed;
+mod output;
+mod permissions;
+mod publish;
+mod replies;
+mod spares;
+mod subscribe;
+mod timers;
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::router::{Router, SubId};
+use crate::timer::Wheel;
+use conn::Conn;
+pub use conn::{ConnStats, Terms};
+pub use permissions::{InvalidSubject, Permissions, PermissionsBuilder};
+use spares::Spares;
+pub use subscribe::SubscriptionInfo;
+use timers::Alarm;
+
+/// A connection's place in the broker, from [`Broker::open`] to [`Broker::remove`].
+pub type ConnId = u32;
+
+/// Subjects of the broker itself: no client can listen in, however wide its wildcard.
+const RESERVED: &[u8] = b"$mq9.AI.";
+
+/// What a connection may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of headers and payload of one message.
+    pub max_payload: usize,
+    /// Bytes of the arguments of one command.
+    pub max_control_line: usize,
+    /// Bytes waiting to be read by a client before it is cut off.
+    pub max_pending: usize,
+    /// Subscriptions of one connection; 0 for no limit.
+    pub max_subscriptions: usize,
+    /// Quiet time after which a client is asked whether it is there.
+    pub ping_interval_ms: u64,
+    /// Unanswered pings before a connection is given up.
+    pub ping_max: u32,
+    /// How long output may wait without any of it being taken.
+    pub write_deadline_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_payload: 1 << 20,
+            max_control_line: 4096,
+            max_pending: 64 << 20,
+            max_subscriptions: 0,
+            ping_interval_ms: 120_000,
+            ping_max: 2,
+            write_deadline_ms: 10_000,
+        }
+    }
+}
+
+/// Something the caller has to do or decide.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A client has sent `CONNECT`: answer with [`Broker::accept`] or [`Broker::close`].
+    Connect {
+        /// Who.
+        conn: ConnId,
+        /// The JSON text.
+        options: Box<[u8]>,
+    },
+    /// The first command of a client that has to authenticate is not `CONNECT`: answer as above.
+    FirstCommand {
+        /// Who.
+        conn: ConnId,
+    },
+    /// A message for one of the server's own subjects.
+    Request(Box<Request>),
+    /// Write what is left, unless `abort`, and close the connection.
+    Close {
+        /// Whose.
+        conn: ConnId,
+        /// Without writing anything more.
+        abort: bool,
+    },
+    /// The connection publishes faster than its readers read: read from it a little later.
+    Stall {
+        /// Whose.
+        conn: ConnId,
+    },
+    /// The connection has asked for more than it takes: do not read from it until `Release`.
+    Hold {
+        /// Whose.
+        conn: ConnId,
+    },
+    /// The connection may be read from again.
+    Release {
+        /// Whose.
+        conn: ConnId,
+    },
+}
+
+/// Takes messages to the server's own subjects where they are read, without a copy.
+pub trait Desk {
+    /// Carries out a request; false if the subject is not one it knows.
+    fn call(&mut self, call: &DeskCall<'_>) -> bool;
+
+    /// Refuses a request whose payload is larger than allowed; it was not read.
+    fn refuse(&mut self, call: &DeskCall<'_>, max_payload: usize);
+
+    /// Whether a connection may ask for more, or must first be given what it asked for.
+    fn has_room(&self, cid: u64) -> bool;
+}
+
+/// Knows no subject.
+impl Desk for () {
+    fn call(&mut self, _call: &DeskCall<'_>) -> bool {
+        false
+    }
+
+    fn refuse(&mut self, _call: &DeskCall<'_>, _max_payload: usize) {}
+
+    fn has_room(&self, _cid: u64) -> bool {
+        true
+    }
+}
+
+/// A message to a subject of the server.
+#[derive(Debug, Clone, Copy)]
+pub struct DeskCall<'a> {
+    /// The connection it came from.
+    pub cid: u64,
+    /// Its subject.
+    pub subject: &'a [u8],
+    /// Where an answer is expected; empty for nowhere.
+    pub reply: &'a [u8],
+    /// Header block as it came, empty for none.
+    pub headers: &'a [u8],
+    /// Its payload.
+    pub payload: &'a [u8],
+}
+
+/// A message for one of the server's own subjects.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The number [`Broker::serve`] gave.
+    pub service: u32,
+    /// The connection it came from.
+    pub cid: u64,
+    /// Its subject.
+    pub subject: Box<[u8]>,
+    /// Where an answer is expected; empty for nowhere.
+    pub reply: Box<[u8]>,
+    /// Header block as it came, empty for none.
+    pub headers: Box<[u8]>,
+    /// Its payload.
+    pub payload: Box<[u8]>,
+}
+
+/// Counters over all connections, past ones included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Connections ever opened.
+    pub connections: u64,
+    /// Messages from clients.
+    pub in_msgs: u64,
+    /// Their bytes.
+    pub in_bytes: u64,
+    /// Messages to clients.
+    pub out_msgs: u64,
+    /// Their bytes.
+    pub out_bytes: u64,
+    /// Connections cut because they did not read.
+    pub slow_consumers: u64,
+    /// Lookups of subjects, and those answered by the connection's last result.
+    pub lookups: u64,
+    /// See `lookups`.
+    pub lookup_hits: u64,
+    /// Subscriptions ever added.
+    pub inserts: u64,
+    /// Subscriptions ever removed.
+    pub removes: u64,
+}
+
+/// One server's connections and the routing between them.
+#[derive(Debug)]
+pub struct Broker {
+    limits: Limits,
+    conns: Vec<Option<Box<Conn>>>,
+    free: Vec<ConnId>,
+    router: Router,
+    by_cid: HashMap<u64, ConnId, FixedState>,
+    /// Seeded from outside: not to be foreseen by clients, and the same in every replay.
+    hasher: FixedState,
+    /// The server's own subjects, each with the number of the service that answers it.
+    services: Vec<(Box<[u8]>, u32)>,
+    /// Connections whose next request waits until they have taken what they asked for.
+    held: Vec<ConnId>,
+    /// Connections with output that has not been offered to the caller.
+    dirty: Vec<ConnId>,
+    events: VecDeque<Event>,
+    timers: Wheel<Alarm>,
+    /// The latest time that was passed in.
+    now_us: u64,
+    /// The earliest deadline that was set and not told of.
+    news_ms: Option<u64>,
+    random: u64,
+    totals: Totals,
+    /// Space that every delivery needs for a moment.
+    line: Vec<u8>,
+    exhausted: Vec<SubId>,
+    spares: Spares,
+}
+
+impl Broker {
+    /// A broker without connections. `seed` makes its choices among queue members.
+    pub fn new(limits: Limits, seed: u64, now_us: u64) -> Self {
+        Self {
+            limits,
+            conns: Vec::new(),
+            free: Vec::new(),
+            router: Router::new(seed),
+            by_cid: HashMap::with_hasher(FixedState::with_seed(seed)),
+            hasher: FixedState::with_seed(seed),
+            services: Vec::new(),
+            held: Vec::new(),
+            dirty: Vec::new(),
+            events: VecDeque::new(),
+            timers: Wheel::new(now_us / 1000),
+            now_us,
+            news_ms: None,
+            random: seed | 1,
+            totals: Totals::default(),
+            line: Vec::new(),
+            exhausted: Vec::new(),
+            spares: Spares::default(),
+        }
+    }
+
+    /// Takes in a connection. One that must authenticate may say nothing before its `CONNECT`.
+    pub fn open(&mut self, must_authenticate: bool, now_us: u64) -> ConnId {
+        self.totals.connections += 1;
+        let conn = Box::new(Conn::new(
+            self.totals.connections,
+            must_authenticate,
+            self.hasher.clone(),
+            now_us,
+        ));
+        let id = match self.free.pop() {
+            Some(free) => {
+                self.conns[free as usize] = Some(conn);
+                free
+            }
+            None => {
+                self.conns.push(Some(conn));
+                (self.conns.len() - 1) as ConnId
+            }
+        };
+        self.by_cid.insert(self.totals.connections, id);
+        id
+    }
+
+    /// The client can be written to: from now on it is asked for signs of life.
+    pub fn greet(&mut self, id: ConnId, now_us: u64) {
+        if self.conn(id).is_some_and(|conn| conn.ping.is_none()) {
+            self.schedule_first_ping(id, now_us);
+        }
+    }
+
+    /// The number of a connection that clients and logs see: 1, 2, 3, ...
+    pub fn cid(&self, id: ConnId) -> Option<u64> {
+        self.conn(id).map(|conn| conn.cid)
+    }
+
+    /// Other limits from now on; what waits already is not cut.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Answers messages to `subject` by events with this service's number.
+    pub fn serve(&mut self, service: u32, subject: &[u8]) {
+        self.services.push((subject.into(), service));
+    }
+
+    /// The next thing for the caller to do.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.conns.len() - self.free.len()
+    }
+
+    /// Subscriptions of all clients.
+    pub fn subscriptions(&self) -> usize {
+        self.router.len()
+    }
+
+    /// Counters over all connections.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Counters of one connection.
+    pub fn stats(&self, id: ConnId) -> Option<ConnStats> {
+        self.conn(id).map(Conn::stats)
+    }
+
+    /// Why a connection was closed, once it is closing.
+    pub fn reason(&self, id: ConnId) -> Option<&Cow<'static, str>> {
+        self.conn(id)?.reason.as_ref()
+    }
+
+    fn conn(&self, id: ConnId) -> Option<&Conn> {
+        self.conns.get(id as usize)?.as_deref()
+    }
+
+    fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        self.conns.get_mut(id as usize)?.as_deref_mut()
+    }
+
+    /// A number below `bound`, which is not 0.
+    fn pick(&mut self, bound: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((u128::from(self.random) * bound as u128) >> 64) as usize
+    }
+}

@@ -1,0 +1,184 @@
+//! A client publishes: checks, and the answer when nobody listens.
+
+use super::{Broker, ConnId, Desk, DeskCall, Event, RESERVED, Request};
+use crate::broker::deliver::Message;
+use crate::nats::{self, Publish};
+use crate::router::Matches;
+
+/// Reply subjects that only a server may use.
+const RESERVED_REPLIES: [&[u8]; 3] = [b"_R_.", b"_GR_.", b"$JS.ACK."];
+
+impl Broker {
+    /// Checks what the line of a publish tells; the connection is closed if it asks too much.
+    pub(super) fn admit(&mut self, id: ConnId, publish: &Publish<'_>) -> bool {
+        let max_payload = self.limits.max_payload;
+        let Some(conn) = self.conn_mut(id) else { return false };
+        let terms = &conn.terms;
+        if publish.with_headers && !terms.headers {
+            self.close(id, None, "Protocol Violation".into());
+            return false;
+        }
+        if publish.size > max_payload {
+            let error = b"Maximum Payload Violation";
+            self.close(id, Some(error), "Maximum Message Payload Exceeded".into());
+            return false;
+        }
+        if terms.pedantic && !nats::is_literal(publish.subject) {
+            self.write_err(id, b"Invalid Publish Subject");
+        }
+        true
+    }
+
+    /// Routes a client's message; `body` is headers, payload and CRLF.
+    pub(super) fn publish_from(
+        &mut self,
+        id: ConnId,
+        publish: &Publish<'_>,
+        body: &[u8],
+        desk: &mut dyn Desk,
+        now_us: u64,
+    ) {
+        let Some(conn) = self.conns.get_mut(id as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        conn.in_msgs += 1;
+        conn.in_bytes += publish.size as u64;
+        self.totals.in_msgs += 1;
+        self.totals.in_bytes += publish.size as u64;
+
+        let generation = self.router.generation();
+        let mut route = std::mem::take(&mut conn.route);
+        self.totals.lookups += 1;
+        if route.generation == Some(generation) && route.subject == publish.subject {
+            self.totals.lookup_hits += 1;
+        } else {
+            route.generation = Some(generation);
+            route.subject.clear();
+            route.subject.extend_from_slice(publish.subject);
+            route.matches.clear();
+            if !publish.subject.starts_with(RESERVED) {
+                self.router.matches(publish.subject, &mut route.matches);
+            }
+            let permissions = conn.terms.permissions.as_ref();
+            route.allowed = permissions.is_none_or(|rules| rules.may_publish(publish.subject));
+        }
+
+        let allowed = route.allowed || conn.may_answer(publish.subject, now_us);
+        let no_responders = conn.terms.no_responders && !publish.reply.is_empty();
+        if !allowed {
+            self.write_err(id, &violation(b"Publish to", publish.subject));
+        } else if RESERVED_REPLIES.iter().any(|start| publish.reply.starts_with(start)) {
+            self.write_err(id, &violation(b"Publish with Reply of", publish.reply));
+        } else {
+            if conn.terms.verbose {
+                self.write(id, b"+OK\r\n");
+            }
+            let message = Message {
+                from: Some(id),
+                only: None,
+                subject: publish.subject,
+                reply: publish.reply,
+                headers: publish.headers,
+                body,
+            };
+            let cid = self.cid(id).unwrap_or_default();
+            let mut delivered = self.deliver(&message, &route.matches, now_us);
+            delivered += self.request_services(cid, &message, desk);
+            if delivered == 0 && no_responders {
+                self.write_no_responders(id, publish);
+            }
+        }
+        if let Some(conn) = self.conn_mut(id) {
+            conn.route = route;
+        }
+    }
+
+    /// Publishes a message of the server itself and says to how many it went. With `only`, it goes
+    /// to subscriptions of that connection and no other, as answers do: whoever else listens to the
+    /// subject must not learn what was asked.
+    pub fn publish(
+        &mut self,
+        only: Option<u64>,
+        subject: &[u8],
+        reply: &[u8],
+        headers: &[u8],
+        payload: &[u8],
+    ) -> usize {
+        let only = match only.map(|cid| self.by_cid.get(&cid)) {
+            None => None,
+            Some(Some(&conn)) => Some(conn),
+            Some(None) => return 0,
+        };
+        let mut matches = Matches::new();
+        self.router.matches(subject, &mut matches);
+        let body = [headers, payload, b"\r\n"].concat();
+        let headers = headers.len();
+        let message = Message { from: None, only, subject, reply, headers, body: &body };
+        self.deliver(&message, &matches, self.now_us)
+    }
+
+    /// Hands the message to the desk, or to the services that answer its subject.
+    fn request_services(&mut self, cid: u64, message: &Message<'_>, desk: &mut dyn Desk) -> usize {
+        if !message.subject.starts_with(b"$") {
+            return 0;
+        }
+        let (subject, reply) = (message.subject, message.reply);
+        let (headers, payload) = message.content().split_at(message.headers);
+        if subject.starts_with(RESERVED)
+            && desk.call(&DeskCall { cid, subject, reply, headers, payload })
+        {
+            return 1;
+        }
+        let mut asked = 0;
+        // Few enough to be looked through, and a subject with empty tokens is answered as well.
+        for (pattern, service) in &self.services {
+            if !nats::matches(pattern, subject) {
+                continue;
+            }
+            asked += 1;
+            self.events.push_back(Event::Request(Box::new(Request {
+                service: *service,
+                cid,
+                subject: subject.into(),
+                reply: reply.into(),
+                headers: headers.into(),
+                payload: payload.into(),
+            })));
+        }
+        asked
+    }
+
+    /// Tells a requester, at a subscription of its own, that nobody listens.
+    fn write_no_responders(&mut self, id: ConnId, publish: &Publish<'_>) {
+        let mut matches = Matches::new();
+        self.router.matches(publish.reply, &mut matches);
+        let own = matches.iter().find_map(|&interest| {
+            self.router.interest_at(interest).plain().iter().find_map(|&subscription| {
+                self.router.get(subscription).filter(|subscription| subscription.owner == id)
+            })
+        });
+        let Some(sid) = own.map(|subscription| subscription.sid.clone()) else { return };
+        if let Some(output) = self.output_of(id) {
+            nats::no_responders(output, publish.reply, &sid, publish.subject);
+        }
+    }
+}
+
+impl super::conn::Conn {
+    /// Whether a message may be published to `subject`, asked without the last result at hand.
+    pub(super) fn may_publish(&mut self, subject: &[u8], now_us: u64) -> bool {
+        let rules = self.terms.permissions.as_ref();
+        rules.is_none_or(|rules| rules.may_publish(subject)) || self.may_answer(subject, now_us)
+    }
+
+    /// Whether the subject is one where an answer of this client is expected.
+    fn may_answer(&mut self, subject: &[u8], now_us: u64) -> bool {
+        let allowance = self.terms.permissions.as_ref().and_then(|rules| rules.responses);
+        allowance.is_some_and(|allowance| self.replies.take(subject, allowance, now_us))
+    }
+}
+
+/// The text of a violation of permissions.
+pub(super) fn violation(what: &[u8], subject: &[u8]) -> Vec<u8> {
+    [b"Permissions Violation for ", what, b" \"", subject, b"\""].concat()
+}

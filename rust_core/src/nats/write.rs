@@ -1,0 +1,78 @@
+//! What the server writes to a client.
+
+/// A whole number as decimal text, without a heap.
+#[derive(Debug, Clone, Copy)]
+pub struct Number {
+    digits: [u8; 20],
+    start: u8,
+}
+
+impl Number {
+    /// The text of `value`.
+    pub fn new(mut value: u64) -> Self {
+        let mut digits = [0; 20];
+        let mut start = digits.len();
+        loop {
+            start -= 1;
+            digits[start] = b'0' + (value % 10) as u8;
+            value /= 10;
+            if value == 0 {
+                break;
+            }
+        }
+        Self { digits, start: start as u8 }
+    }
+
+    /// The digits.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.digits[usize::from(self.start)..]
+    }
+}
+
+/// Appends `-ERR 'text'`.
+pub fn err(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend_from_slice(b"-ERR '");
+    out.extend_from_slice(text);
+    out.extend_from_slice(b"'\r\n");
+}
+
+/// Appends the two parts of a `MSG` or `HMSG` line between which the subscription's id belongs, and
+/// returns the length of the first.
+pub fn msg_parts(
+    line: &mut Vec<u8>,
+    subject: &[u8],
+    reply: &[u8],
+    headers: usize,
+    size: usize,
+) -> usize {
+    line.extend_from_slice(if headers > 0 { b"HMSG " } else { b"MSG " });
+    line.extend_from_slice(subject);
+    line.push(b' ');
+    let before = line.len();
+    line.push(b' ');
+    if !reply.is_empty() {
+        line.extend_from_slice(reply);
+        line.push(b' ');
+    }
+    if headers > 0 {
+        line.extend_from_slice(Number::new(headers as u64).as_bytes());
+        line.push(b' ');
+    }
+    line.extend_from_slice(Number::new(size as u64).as_bytes());
+    line.extend_from_slice(b"\r\n");
+    before
+}
+
+/// Appends the message that tells a requester that nobody listens to `subject`.
+pub fn no_responders(out: &mut Vec<u8>, reply: &[u8], sid: &[u8], subject: &[u8]) {
+    const STATUS: &[u8] = b"NATS/1.0 503\r\nNats-Subject: ";
+    let size = STATUS.len() + subject.len() + 4;
+    let mut line = Vec::with_capacity(32 + reply.len());
+    let before = msg_parts(&mut line, reply, b"", size, size);
+    out.extend_from_slice(&line[..before]);
+    out.extend_from_slice(sid);
+    out.extend_from_slice(&line[before..]);
+    out.extend_from_slice(STATUS);
+    out.extend_from_slice(subject);
+    out.extend_from_slice(b"\r\n\r\n\r\n");
+}

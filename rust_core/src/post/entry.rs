@@ -1,0 +1,147 @@
+//! Messages on their way to a client: entries of a JSON list, or NATS messages of their own.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
+use super::ack::raw_subject;
+use super::headers::{name_of, stored};
+use super::reply::RawMessage;
+use crate::nats::Number;
+use crate::store::{Fetched, Meta};
+use crate::wire::op::Message;
+
+/// How payloads are put into JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// As text where they are valid UTF-8.
+    Auto,
+    /// Always as base64.
+    Base64,
+}
+
+/// The reply to a FETCH or QUERY.
+pub(super) fn write_json(batch: &Fetched, encoding: Encoding) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64 + batch.len() * 128);
+    out.extend_from_slice(b"{\"error\":\"\",\"messages\":[");
+    for (at, (meta, message)) in batch.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        entry(&mut out, &meta, &message, encoding);
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+fn entry(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>, encoding: Encoding) {
+    number(out, b"{\"msg_id\":", meta.msg_id);
+    out.extend_from_slice(b",\"payload\":");
+    match std::str::from_utf8(message.payload) {
+        Ok(text) if encoding == Encoding::Auto => string(out, text),
+        _ => {
+            out.push(b'"');
+            out.extend_from_slice(BASE64_STANDARD.encode(message.payload).as_bytes());
+            out.extend_from_slice(b"\",\"encoding\":\"base64\"");
+        }
+    }
+    out.extend_from_slice(b",\"priority\":\"");
+    out.extend_from_slice(name_of(meta.level).as_bytes());
+    out.push(b'"');
+    number(out, b",\"create_time\":", meta.create_ms / 1000);
+    if !message.key.is_empty() {
+        out.extend_from_slice(b",\"key\":");
+        string(out, message.key);
+    }
+    if !message.tags.is_empty() {
+        let mut before: &[u8] = b",\"tags\":[";
+        for tag in message.tags.split(',') {
+            out.extend_from_slice(before);
+            string(out, tag);
+            before = b",";
+        }
+        out.push(b']');
+    }
+    headers(out, message.headers);
+    if message.expires_ms > 0 {
+        number(out, b",\"expires_at\":", message.expires_ms.div_ceil(1000));
+    }
+    if meta.deliveries > 0 {
+        number(out, b",\"deliveries\":", u64::from(meta.deliveries));
+    }
+    out.push(b'}');
+}
+
+/// Headers by name, each with the list of its values, in the order they came.
+fn headers(out: &mut Vec<u8>, block: &[u8]) {
+    let mut names: Vec<Cow<'_, str>> = Vec::new();
+    for (name, _) in stored(block) {
+        let name = String::from_utf8_lossy(name);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let mut before: &[u8] = b",\"headers\":{";
+    for name in &names {
+        out.extend_from_slice(before);
+        string(out, name);
+        let mut opening: &[u8] = b":[";
+        for (_, value) in stored(block).filter(|(other, _)| String::from_utf8_lossy(other) == *name)
+        {
+            out.extend_from_slice(opening);
+            string(out, &String::from_utf8_lossy(value));
+            opening = b",";
+        }
+        out.push(b']');
+        before = b",";
+    }
+    if !names.is_empty() {
+        out.push(b'}');
+    }
+}
+
+/// The messages of a raw FETCH.
+pub(super) fn write_raw(batch: &Fetched, address: &str, group: Option<&str>) -> Vec<RawMessage> {
+    let write = |(meta, message): (Meta, Message<'_>)| {
+        let mut headers = Vec::with_capacity(96 + message.headers.len());
+        headers.extend_from_slice(b"NATS/1.0\r\n");
+        let mut line = |name: &str, value: &[u8]| {
+            headers.extend_from_slice(name.as_bytes());
+            headers.extend_from_slice(b": ");
+            headers.extend_from_slice(value);
+            headers.extend_from_slice(b"\r\n");
+        };
+        line("mq9-msg-id", Number::new(meta.msg_id).as_bytes());
+        line("mq9-priority", name_of(meta.level).as_bytes());
+        line("mq9-create-time", Number::new(meta.create_ms / 1000).as_bytes());
+        if !message.key.is_empty() {
+            line("mq9-key", message.key.as_bytes());
+        }
+        if !message.tags.is_empty() {
+            line("mq9-tags", message.tags.as_bytes());
+        }
+        if message.expires_ms > 0 {
+            let seconds = message.expires_ms.div_ceil(1000);
+            line("mq9-expires-at", Number::new(seconds).as_bytes());
+        }
+        if meta.deliveries > 0 {
+            line("mq9-deliveries", Number::new(u64::from(meta.deliveries)).as_bytes());
+        }
+        headers.extend_from_slice(message.headers);
+        headers.extend_from_slice(b"\r\n");
+        let reply = group.map_or_else(Vec::new, |group| raw_subject(group, meta.msg_id, address));
+        RawMessage { reply, headers, payload: message.payload.to_vec() }
+    };
+    batch.iter().map(write).collect()
+}
+
+fn number(out: &mut Vec<u8>, before: &[u8], value: u64) {
+    out.extend_from_slice(before);
+    out.extend_from_slice(Number::new(value).as_bytes());
+}
+
+pub(super) fn string(out: &mut Vec<u8>, text: &str) {
+    // A Vec takes everything, and text is always JSON.
+    let _ = serde_json::to_writer(out, text);
+}

@@ -1,0 +1,152 @@
+//! FETCH: messages now, or as soon as there are some.
+
+use super::entry::Encoding;
+use super::reply::{Answer, Batch, Shape};
+use super::request::{self, Deliver, FetchBody, Format};
+use super::{Call, MAX_POLLS, Post, Refusal, Reply, ReplySubject, address_of};
+use crate::error::Error;
+use crate::log::Lsn;
+use crate::store::{Fetch, FetchOutcome, Fetched, GroupFetch, MemberId, Start, Store};
+use crate::time::Now;
+
+/// A long poll under way.
+#[derive(Debug)]
+pub(super) struct Poll {
+    pub cid: u64,
+    subject: ReplySubject,
+    form: Form,
+}
+
+/// How the messages are to be written.
+#[derive(Debug)]
+pub(super) struct Form {
+    format: Format,
+    encoding: Encoding,
+    /// For the reply subjects of raw messages.
+    address: String,
+    group: Option<String>,
+    waited: bool,
+}
+
+impl Post {
+    pub(super) fn fetch(&mut self, store: &mut Store, address: &[u8], call: &Call<'_>, now: Now) {
+        let parsed = address_of(address).and_then(|address| {
+            let body: FetchBody = request::read(call.payload)?;
+            self.plan(address, body, call.cid)
+        });
+        let (request, form) = match parsed {
+            Ok((request, _)) if request.wait_ms > 0 && store.waits_of(call.cid) >= MAX_POLLS => {
+                let problem = format!("{MAX_POLLS} FETCHes of this connection are waiting already");
+                return self.answer(store, call, Shape::Messages, Err(problem.into()));
+            }
+            Ok(parsed) => parsed,
+            Err(refusal) => return self.answer(store, call, Shape::Messages, Err(refusal)),
+        };
+        let shape = form.shape();
+        match store.fetch(request, now) {
+            Ok(FetchOutcome::Messages(batch)) => {
+                let answer = form.write(&batch);
+                self.answer(store, call, shape, Ok(answer));
+            }
+            // Without a reply subject nobody waits for the answer.
+            Ok(FetchOutcome::Waiting(waiter)) if call.reply.is_empty() => {
+                store.cancel_wait(waiter);
+            }
+            Ok(FetchOutcome::Waiting(waiter)) => {
+                let subject = ReplySubject::from_slice(call.reply);
+                let form = Form { waited: true, ..form };
+                self.polls.insert(waiter, Poll { cid: call.cid, subject, form });
+            }
+            Err(error) => self.answer(store, call, shape, Err(error.into())),
+        }
+    }
+
+    /// Answers a long poll that is over.
+    pub(super) fn finish_poll(&mut self, poll: Poll, outcome: Result<Fetched, Error>, end: Lsn) {
+        let shape = poll.form.shape();
+        match outcome {
+            Ok(batch) => {
+                let answer = poll.form.write(&batch);
+                self.keep(end, Reply::new(poll.cid, &poll.subject, shape, answer));
+            }
+            Err(error) => {
+                let answer = Answer::Error(error.to_string());
+                self.let_go(Reply::new(poll.cid, &poll.subject, shape, answer));
+            }
+        }
+    }
+
+    fn plan(&self, address: &str, body: FetchBody, cid: u64) -> Result<(Fetch, Form), Refusal> {
+        let config = body.config.unwrap_or_default();
+        let start = match (body.deliver.unwrap_or(Deliver::Latest), body.from_time, body.from_id) {
+            (Deliver::Latest, ..) => Start::Latest,
+            (Deliver::Earliest, ..) => Start::Earliest,
+            (Deliver::FromTime, Some(seconds), _) => Start::Since(seconds.saturating_mul(1000)),
+            (Deliver::FromTime, None, _) => {
+                return Err("deliver is \"from_time\", but from_time is missing".into());
+            }
+            (Deliver::FromId, _, Some(id)) => Start::Id(id),
+            (Deliver::FromId, _, None) => {
+                return Err("deliver is \"from_id\", but from_id is missing".into());
+            }
+        };
+        let force = body.force_deliver.unwrap_or(false);
+        let group = match (body.group_name, body.member) {
+            (Some(name), member) => {
+                let member = member.map_or(MemberId::Conn, MemberId::Named);
+                Some(GroupFetch { name, member, force })
+            }
+            (None, Some(_)) => return Err("member is given, but group_name is missing".into()),
+            (None, None) if force => {
+                return Err("force_deliver is given, but group_name is missing".into());
+            }
+            (None, None) => None,
+        };
+        let format = config.format.unwrap_or_default();
+        let encoding = if body.encoding.is_some() { Encoding::Base64 } else { self.encoding };
+        let form = Form {
+            format,
+            encoding,
+            address: address.to_owned(),
+            group: group.as_ref().map(|group| group.name.clone()),
+            waited: false,
+        };
+        let request = Fetch {
+            address: address.to_owned(),
+            group,
+            start,
+            max_msgs: config.num_msgs()?,
+            max_bytes: config.max_bytes()?,
+            max_level: config.max_level()?,
+            ack_wait_ms: config.ack_wait_ms()?,
+            wait_ms: config.max_wait_ms()?,
+            conn: cid,
+        };
+        Ok((request, form))
+    }
+}
+
+impl Form {
+    fn shape(&self) -> Shape {
+        match self.format {
+            Format::Json => Shape::Messages,
+            Format::Raw => Shape::Raw,
+        }
+    }
+
+    fn write(&self, batch: &Fetched) -> Answer {
+        match self.format {
+            Format::Json => Answer::Text(super::entry::write_json(batch, self.encoding)),
+            Format::Raw => {
+                let group = self.group.as_deref();
+                let messages = super::entry::write_raw(batch, &self.address, group);
+                let status = match (batch.is_empty(), self.waited) {
+                    (false, _) => "204 Batch Completed",
+                    (true, true) => "408 Request Timeout",
+                    (true, false) => "404 No Messages",
+                };
+                Answer::Raw(Batch { messages, status })
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Replies: what they say, and how an error says it in the same shape.
+
+use super::entry::string;
+use crate::nats::Number;
+
+/// Where a reply goes; inboxes fit without a heap.
+pub type ReplySubject = smallvec::SmallVec<[u8; 64]>;
+
+/// A reply that may or may not leave yet.
+#[derive(Debug)]
+pub struct Reply {
+    /// The connection that asked, and the only one to hear it.
+    pub cid: u64,
+    /// Where it goes.
+    pub subject: ReplySubject,
+    shape: Shape,
+    answer: Answer,
+}
+
+/// The form in which a command answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `error` alone.
+    Plain,
+    /// With `msg_id`.
+    Sent,
+    /// With `messages`.
+    Messages,
+    /// Messages of their own, and a status.
+    Raw,
+    /// With `deleted`.
+    Deleted,
+    /// With `mail_address`.
+    Created,
+}
+
+impl Shape {
+    /// The form in which the command at `subject` answers.
+    pub fn of(subject: &[u8]) -> Shape {
+        let command = subject.strip_prefix(b"$mq9.AI.").unwrap_or_default();
+        let forms: [(&[u8], Shape); 5] = [
+            (b"MSG.SEND.", Shape::Sent),
+            (b"MSG.FETCH.", Shape::Messages),
+            (b"MSG.QUERY.", Shape::Messages),
+            (b"MSG.DELETE.", Shape::Deleted),
+            (b"MAILBOX.CREATE", Shape::Created),
+        ];
+        let known = forms.iter().find(|(name, _)| command.starts_with(name));
+        known.map_or(Shape::Plain, |(_, shape)| *shape)
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Answer {
+    Sent(i64),
+    Done,
+    Text(Vec<u8>),
+    /// The caller's own words, and those for when they cannot be kept.
+    Given {
+        payload: Vec<u8>,
+        failed: Option<Vec<u8>>,
+    },
+    Raw(Batch),
+    Error(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub messages: Vec<RawMessage>,
+    pub status: &'static str,
+}
+
+impl Batch {
+    fn bytes(&self) -> usize {
+        let sizes = self.messages.iter().map(|message| {
+            size_of::<RawMessage>()
+                + message.reply.len()
+                + message.headers.len()
+                + message.payload.len()
+        });
+        sizes.sum()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct RawMessage {
+    pub reply: Vec<u8>,
+    pub headers: Vec<u8>,
+    pub payload: Vec<u8>,
+}
+
+impl Reply {
+    pub(super) fn new(cid: u64, subject: &[u8], shape: Shape, answer: Answer) -> Reply {
+        Reply { cid, subject: ReplySubject::from_slice(subject), shape, answer }
+    }
+
+    /// The same with an error in place of the answer, if the answer promises anything.
+    pub(super) fn failed(self, error: &str) -> Reply {
+        let answer = match self.answer {
+            Answer::Sent(_) | Answer::Done => Answer::Error(error.to_owned()),
+            Answer::Given { failed: Some(failed), .. } => Answer::Text(failed),
+            other => other,
+        };
+        Reply { answer, ..self }
+    }
+
+    /// What it takes in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Reply>()
+            + match &self.answer {
+                Answer::Sent(_) | Answer::Done => 0,
+                Answer::Error(text) => text.len(),
+                Answer::Text(text) => text.len(),
+                Answer::Given { payload, failed } => {
+                    payload.len() + failed.as_ref().map_or(0, Vec::len)
+                }
+                Answer::Raw(batch) => batch.bytes(),
+            }
+    }
+
+    /// Calls `publish(reply subject, headers, payload)` for each message the reply consists of.
+    pub fn publish(&self, mut publish: impl FnMut(&[u8], &[u8], &[u8])) {
+        let mut text = Vec::new();
+        match &self.answer {
+            Answer::Sent(msg_id) => {
+                text.extend_from_slice(b"{\"error\":\"\",\"msg_id\":");
+                if *msg_id < 0 {
+                    text.push(b'-');
+                }
+                text.extend_from_slice(Number::new(msg_id.unsigned_abs()).as_bytes());
+                text.push(b'}');
+            }
+            Answer::Done => text.extend_from_slice(b"{\"error\":\"\"}"),
+            Answer::Text(given) | Answer::Given { payload: given, .. } => {
+                return publish(b"", b"", given);
+            }
+            Answer::Raw(batch) => {
+                for message in &batch.messages {
+                    publish(&message.reply, &message.headers, &message.payload);
+                }
+                return publish(b"", status(batch.status).as_bytes(), b"");
+            }
+            Answer::Error(error) if self.shape == Shape::Raw => {
+                let error: String =
+                    error.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+                return publish(b"", status(&format!("400 {error}")).as_bytes(), b"");
+            }
+            Answer::Error(error) => {
+                text.extend_from_slice(b"{\"error\":");
+                string(&mut text, error);
+                text.extend_from_slice(match self.shape {
+                    Shape::Sent => b",\"msg_id\":-1}",
+                    Shape::Messages => b",\"messages\":[]}",
+                    Shape::Deleted => b",\"deleted\":false}",
+                    Shape::Created => b",\"mail_address\":\"\"}",
+                    Shape::Plain | Shape::Raw => b"}",
+                });
+            }
+        }
+        publish(b"", b"", &text);
+    }
+}
+
+fn status(text: &str) -> String {
+    format!("NATS/1.0 {text}\r\n\r\n")
+}

@@ -1,0 +1,118 @@
+//! A broker whose clients are let in by a few words in their CONNECT, with a clock to turn.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mq9_core::broker::{Broker, ConnId, Event, Limits, Permissions, PermissionsBuilder, Terms};
+
+pub struct Driver {
+    pub broker: Broker,
+    pub now_us: u64,
+    pub permissions: Option<Arc<Permissions>>,
+    /// Connections that were told to end, and whether at once.
+    pub closed: HashMap<ConnId, bool>,
+    pub stalled: Vec<ConnId>,
+    pub requests: Vec<(u32, String, String)>,
+    /// Connections whose transport takes nothing.
+    pub stuck: Vec<ConnId>,
+    /// Clients need not say who they are.
+    pub welcome: bool,
+}
+
+impl Driver {
+    pub fn new() -> Self {
+        Self::with(Limits::default())
+    }
+
+    pub fn with(limits: Limits) -> Self {
+        Self {
+            broker: Broker::new(limits, 42, 0),
+            now_us: 0,
+            permissions: None,
+            closed: HashMap::new(),
+            stalled: Vec::new(),
+            requests: Vec::new(),
+            stuck: Vec::new(),
+            welcome: false,
+        }
+    }
+
+    pub fn permitting(&mut self, rules: PermissionsBuilder) {
+        self.permissions = Some(Arc::new(rules.build().unwrap()));
+    }
+
+    /// A connection that has said CONNECT and is quiet.
+    pub fn client(&mut self) -> ConnId {
+        let id = self.broker.open(false, self.now_us);
+        self.broker.greet(id, self.now_us);
+        assert_eq!(self.say(id, CONNECT), "");
+        id
+    }
+
+    /// Sends bytes and returns what comes back on the same connection.
+    pub fn say(&mut self, id: ConnId, text: impl AsRef<[u8]>) -> String {
+        self.broker.feed(id, text.as_ref(), &mut (), self.now_us);
+        self.settle();
+        self.hear(id)
+    }
+
+    /// What waits for a connection.
+    pub fn hear(&mut self, id: ConnId) -> String {
+        let heard = String::from_utf8_lossy(self.broker.unwritten(id)).into_owned();
+        self.broker.written(id, usize::MAX);
+        heard
+    }
+
+    pub fn pass_ms(&mut self, ms: u64) {
+        self.now_us += ms * 1000;
+        while self.broker.tick(self.now_us) == Some(0) {}
+        self.settle();
+    }
+
+    /// Handles events until there are none.
+    pub fn settle(&mut self) {
+        while let Some(id) = self.broker.next_dirty() {
+            if self.stuck.contains(&id) {
+                let bytes = self.broker.output(id).len().min(1024);
+                if bytes > 0 {
+                    self.broker.handed(id, bytes, self.now_us);
+                }
+            }
+        }
+        while let Some(event) = self.broker.next_event() {
+            match event {
+                Event::Connect { conn, options } => {
+                    let text = String::from_utf8_lossy(&options).into_owned();
+                    let terms = Terms {
+                        verbose: text.contains("\"verbose\":true"),
+                        pedantic: text.contains("\"pedantic\":true"),
+                        echo: !text.contains("\"echo\":false"),
+                        headers: !text.contains("\"headers\":false"),
+                        no_responders: !text.contains("\"no_responders\":false"),
+                        permissions: self.permissions.clone(),
+                    };
+                    self.broker.accept(conn, terms, &mut (), self.now_us);
+                }
+                Event::FirstCommand { conn } if self.welcome => {
+                    self.broker.accept(conn, Terms::default(), &mut (), self.now_us);
+                }
+                Event::FirstCommand { conn } => {
+                    self.broker.close(conn, Some(b"Authorization Violation"), "auth".into());
+                }
+                Event::Request(request) => self.requests.push((
+                    request.service,
+                    String::from_utf8_lossy(&request.subject).into_owned(),
+                    String::from_utf8_lossy(&request.payload).into_owned(),
+                )),
+                Event::Close { conn, abort } => {
+                    let before = self.closed.insert(conn, abort);
+                    assert!(before.is_none() || abort, "closed twice");
+                }
+                Event::Stall { conn } => self.stalled.push(conn),
+                Event::Hold { .. } | Event::Release { .. } => {}
+            }
+        }
+    }
+}
+
+pub const CONNECT: &str = "CONNECT {\"headers\":true}\r\n";

@@ -1,0 +1,9 @@
+//! The broker without sockets: what goes in on one connection comes out on the others.
+#![allow(clippy::unwrap_used)]
+
+mod delivery;
+mod driver;
+mod limits;
+mod permissions;
+mod splits;
+mod timers;

@@ -1,0 +1,181 @@
+//! What each command answers.
+
+use mq9_core::mailbox::Policy;
+
+use crate::desk::Office;
+
+#[test]
+fn messages_come_back_by_level_then_id_with_what_they_were_sent_with() {
+    let mut office = Office::new();
+    let client = office.client();
+    assert_eq!(office.ask(client, "SEND.m", "", "hello"), r#"{"error":"","msg_id":0}"#);
+    let headers = "mq9-priority: urgent\r\nMQ9-Key: k\r\nmq9-tags: a, b ,c\r\nX-A: 1\r\nX-A: 2\r\n";
+    office.request(client, "SEND.m", headers, b"\xff\x00");
+    office.ask(client, "SEND.m", "mq9-priority: 2\r\n", "\"quoted\"\n");
+    office.ask(client, "SEND.m", "mq9-ttl: 300\r\n", "");
+    let entries = [
+        r#"{"msg_id":2,"payload":"\"quoted\"\n","priority":"2","create_time":1700000000}"#,
+        concat!(
+            r#"{"msg_id":1,"payload":"/wA=","encoding":"base64","priority":"urgent","#,
+            r#""create_time":1700000000,"key":"k","tags":["a","b","c"],"#,
+            r#""headers":{"X-A":["1","2"]}}"#
+        ),
+        r#"{"msg_id":0,"payload":"hello","priority":"normal","create_time":1700000000}"#,
+        concat!(
+            r#"{"msg_id":3,"payload":"","priority":"normal","create_time":1700000000,"#,
+            r#""expires_at":1700000300}"#
+        ),
+    ];
+    let all = office.ask(client, "FETCH.m", "", r#"{"deliver":"earliest"}"#);
+    assert_eq!(all, format!(r#"{{"error":"","messages":[{}]}}"#, entries.join(",")));
+    let body = r#"{"deliver":"earliest","encoding":"base64","config":{"num_msgs":1}}"#;
+    assert!(office.ask(client, "FETCH.m", "", body).contains(r#""payload":"InF1b3RlZCIK""#));
+    let urgent = r#"{"deliver":"earliest","config":{"min_priority":"urgent"}}"#;
+    assert_eq!(office.ask(client, "FETCH.m", "", urgent).matches("msg_id").count(), 2);
+}
+
+#[test]
+fn a_group_goes_on_where_it_was_and_an_ack_confirms_in_delivery_order() {
+    let mut office = Office::new();
+    let client = office.client();
+    for priority in ["normal", "normal", "urgent", "critical"] {
+        office.ask(client, "SEND.m", &format!("mq9-priority: {priority}\r\n"), "x");
+    }
+    let body = r#"{"group_name":"g","deliver":"earliest","config":{"num_msgs":3,"max_wait_ms":0}}"#;
+    let ids = |reply: &str| -> Vec<String> {
+        reply.split("\"msg_id\":").skip(1).map(|t| t.split(',').next().unwrap().into()).collect()
+    };
+    assert_eq!(ids(&office.ask(client, "FETCH.m", "", body)), ["3", "2", "0"]);
+    // The urgent one is acknowledged early: the normal one that was not delivered is not skipped.
+    let ack = r#"{"group_name":"g","mail_address":"m","msg_id":2}"#;
+    assert_eq!(office.ask(client, "ACK.m", "", ack), r#"{"error":""}"#);
+    assert_eq!(office.ask(client, "ACK.m", "", ack), r#"{"error":""}"#);
+    let again = office.ask(client, "FETCH.m", "", body);
+    assert_eq!(ids(&again), ["0", "1"]);
+    assert!(again.contains(
+        r#""msg_id":0,"payload":"x","priority":"normal","create_time":1700000000,"deliveries":2"#
+    ));
+    let only = r#"{"group_name":"g","msg_ids":[1],"only":true}"#;
+    assert_eq!(office.ask(client, "ACK.m", "", only), r#"{"error":""}"#);
+    assert_eq!(ids(&office.ask(client, "FETCH.m", "", body)), ["0"]);
+    let term = r#"{"group_name":"g","msg_id":0,"kind":"term"}"#;
+    assert_eq!(office.ask(client, "ACK.m", "", term), r#"{"error":""}"#);
+    assert!(ids(&office.ask(client, "FETCH.m", "", body)).is_empty());
+    let wrong = r#"{"group_name":"g","msg_id":9}"#;
+    let refused = r#"{"error":"group g has not been given msg_id 9"}"#;
+    assert_eq!(office.ask(client, "ACK.m", "", wrong), refused);
+}
+
+#[test]
+fn a_long_poll_is_answered_when_something_arrives_and_at_the_end_of_its_wait() {
+    let mut office = Office::new();
+    let (reader, sender) = (office.client(), office.client());
+    let body = r#"{"group_name":"g","config":{"max_wait_ms":2000}}"#;
+    assert_eq!(office.ask(reader, "FETCH.m", "", body), "");
+    office.pass_ms(1000);
+    assert!(office.heard(reader).is_empty());
+    office.ask(sender, "SEND.m", "", "news");
+    assert!(office.heard(reader).iter().any(|reply| reply.contains("news")));
+    office.ask(reader, "ACK.m", "", r#"{"group_name":"g","msg_id":0}"#);
+    assert_eq!(office.ask(reader, "FETCH.m", "", body), "");
+    office.pass_ms(1999);
+    assert!(office.heard(reader).is_empty());
+    office.pass_ms(2);
+    assert_eq!(office.heard(reader), [r#"{"error":"","messages":[]}"#]);
+}
+
+#[test]
+fn a_delayed_message_wakes_a_long_poll_when_it_is_due() {
+    let mut office = Office::new();
+    let (reader, sender) = (office.client(), office.client());
+    let delayed = office.ask(sender, "SEND.m", "mq9-delay: 3\r\n", "later");
+    assert_eq!(delayed, r#"{"error":"","msg_id":-1}"#);
+    assert_eq!(office.ask(reader, "FETCH.m", "", r#"{"config":{"max_wait_ms":5000}}"#), "");
+    office.pass_ms(2990);
+    assert!(office.heard(reader).is_empty());
+    office.pass_ms(10);
+    assert!(office.heard(reader)[0].contains(r#"{"msg_id":0,"payload":"later""#));
+}
+
+#[test]
+fn what_a_closed_connection_held_goes_to_another() {
+    let mut office = Office::new();
+    let (first, second) = (office.client(), office.client());
+    office.ask(first, "SEND.m", "", "job");
+    let body = r#"{"group_name":"g","deliver":"earliest","config":{"max_wait_ms":9000}}"#;
+    assert!(office.ask(first, "FETCH.m", "", body).contains("job"));
+    assert_eq!(office.ask(second, "FETCH.m", "", body), "");
+    let cid = office.broker.cid(first).unwrap();
+    office.broker.remove(first);
+    office.post.disconnect(&mut office.store, cid, office.now);
+    office.settle();
+    assert!(office.heard(second)[0].contains(r#""deliveries":2"#));
+}
+
+#[test]
+fn raw_messages_are_bytes_and_are_acknowledged_where_they_say() {
+    let mut office = Office::new();
+    let client = office.client();
+    office.ask(client, "SEND.m", "mq9-key: k\r\nX-A: 1\r\n", "one");
+    office.ask(client, "SEND.m", "", "two");
+    let body = concat!(
+        r#"{"group_name":"a group","deliver":"earliest","#,
+        r#""config":{"format":"raw","max_wait_ms":0}}"#
+    );
+    office.request(client, "FETCH.m", "", body.as_bytes());
+    office.store.sync().unwrap();
+    office.release();
+    let text = String::from_utf8_lossy(office.broker.unwritten(client)).into_owned();
+    assert!(text.starts_with("HMSG in0.3 1 $mq9.AI.MSG.RACK.YSBncm91cA.0.m "), "{text}");
+    let heard = office.heard(client);
+    let first = concat!(
+        "NATS/1.0\r\nmq9-msg-id: 0\r\nmq9-priority: normal\r\nmq9-create-time: 1700000000\r\n",
+        "mq9-key: k\r\nmq9-deliveries: 1\r\nX-A: 1\r\n\r\none"
+    );
+    assert_eq!((heard.len(), heard[0].as_str()), (3, first));
+    assert_eq!(heard[2], "NATS/1.0 204 Batch Completed\r\n\r\n");
+    for (subject, payload) in [("RACK.YSBncm91cA.0.m", "+ACK"), ("RACK.YSBncm91cA.1.m", "-NAK")] {
+        assert_eq!(office.ask(client, subject, "", payload), r#"{"error":""}"#);
+    }
+    let again = office.ask(client, "FETCH.m", "", body);
+    assert!(again.contains("two") && !again.contains("one"), "{again}");
+    let delayed = "-NAK {\"delay\": 5000000000}";
+    assert_eq!(office.ask(client, "RACK.YSBncm91cA.1.m", "", delayed), r#"{"error":""}"#);
+    assert_eq!(office.ask(client, "FETCH.m", "", body), "NATS/1.0 404 No Messages\r\n\r\n");
+    office.pass_ms(5001);
+    assert!(office.ask(client, "FETCH.m", "", body).contains("two"));
+    let bad = r#"{"config":{"format":"raw","num_msgs":0}}"#;
+    assert!(office.ask(client, "FETCH.m", "", bad).contains("num_msgs is 0"));
+    let missing = r#"{"config":{"format":"raw"}}"#;
+    let reply = office.ask(client, "FETCH.none", "", missing);
+    assert_eq!(reply, "NATS/1.0 400 mailbox none does not exist\r\n\r\n");
+}
+
+#[test]
+fn a_request_without_a_reply_subject_is_carried_out_and_not_answered() {
+    let mut office = Office::new();
+    let client = office.client();
+    office
+        .feed(client, b"PUB $mq9.AI.MSG.SEND.m 5\r\nquiet\r\nPUB $mq9.AI.MSG.SEND.none 0\r\n\r\n");
+    office.feed(client, b"PUB $mq9.AI.MSG.FETCH.m 0\r\n\r\n");
+    office.store.sync().unwrap();
+    office.release();
+    assert!(office.heard(client).is_empty());
+    assert_eq!(office.store.waiting(), 0);
+    assert!(office.ask(client, "FETCH.m", "", r#"{"deliver":"earliest"}"#).contains("quiet"));
+}
+
+#[test]
+fn a_dead_message_moves_with_the_reason() {
+    let mut office = Office::new();
+    office.create("dead", Policy::default());
+    let policy = Policy { max_deliver: 1, dead_letter: Some("dead".into()), ..Policy::default() };
+    office.create("q", policy);
+    let client = office.client();
+    office.ask(client, "SEND.q", "", "poison");
+    let body = r#"{"group_name":"g","deliver":"earliest","config":{"max_wait_ms":0}}"#;
+    assert!(office.ask(client, "FETCH.q", "", body).contains("poison"));
+    assert!(!office.ask(client, "FETCH.q", "", body).contains("poison"));
+    let dead = office.ask(client, "FETCH.dead", "", r#"{"deliver":"earliest"}"#);
+    assert!(dead.contains("poison") && dead.contains("mq9-dead-"), "{dead}");
+}
