@@ -1,0 +1,139 @@
+"""The settings of a server, read and checked: what the server is given.
+
+Owns names, types and defaults. Knows nothing of files, syntax or flags.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Sync = Literal["always", "interval", "none"]
+PayloadEncoding = Literal["auto", "base64"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PermissionRules(_Frozen):
+    """What a user may publish and subscribe to; an allow list of None allows everything."""
+
+    publish_allow: tuple[str, ...] | None = None
+    publish_deny: tuple[str, ...] = ()
+    subscribe_allow: tuple[str, ...] | None = None
+    """Entries are `subject` or `subject queue`, as in `subscribe_deny`."""
+    subscribe_deny: tuple[str, ...] = ()
+    responses_max: int | None = None
+    """How many answers may be published to a received reply subject; None: no such permission."""
+    responses_ttl_ms: int | None = None
+    """How long a received reply subject may be answered."""
+
+
+class User(_Frozen):
+    """One who may connect: by name and password, by nkey, or by a certificate that names them."""
+
+    name: str | None = None
+    password: str | None = Field(default=None, repr=False)
+    """In plain text or a bcrypt hash."""
+    nkey: str | None = None
+    permissions: PermissionRules | None = None
+
+
+class Authorization(_Frozen):
+    """Who may connect; without any of it everybody may."""
+
+    users: tuple[User, ...] = ()
+    user: str | None = None
+    password: str | None = Field(default=None, repr=False)
+    token: str | None = Field(default=None, repr=False)
+    """In plain text or a bcrypt hash."""
+    timeout_ms: int | None = None
+    """How long a client may take to say who it is; None: 2 s, or 1 s more than TLS may take."""
+    no_auth_user: str | None = None
+    """The user that clients without credentials become."""
+    default_permissions: PermissionRules | None = None
+    """For those of `users` that have no permissions of their own."""
+
+    @property
+    def required(self) -> bool:
+        """Whether a client must say who it is (or become `no_auth_user`)."""
+        return bool(self.users or self.user is not None or self.token is not None)
+
+
+class Tls(_Frozen):
+    """How clients are met with TLS."""
+
+    cert_file: Path
+    key_file: Path
+    ca_file: Path | None = None
+    verify: bool = False
+    """Clients must show a certificate that `ca_file` vouches for."""
+    verify_and_map: bool = False
+    """As `verify`, and the certificate names the user."""
+    timeout_ms: int = 2_000
+    handshake_first: bool | int = False
+    """TLS before INFO; a number is how many ms to wait for a client that starts with TLS."""
+    min_version: str | None = None
+    """`1.2` or `1.3`."""
+    cipher_suites: tuple[str, ...] = ()
+    """IANA's names, in order of preference; empty: the defaults of the TLS library."""
+
+
+class Options(_Frozen):
+    """All settings of one server."""
+
+    host: str = "0.0.0.0"
+    port: int = Field(default=4222, ge=-1, le=65_535)
+    """-1: any free port."""
+    server_name: str | None = None
+    client_advertise: str | None = None
+
+    max_payload: int = 1024 * 1024
+    max_connections: int = 65_536
+    """0: no limit."""
+    max_subscriptions: int = 0
+    """Of one connection; 0: no limit."""
+    max_control_line: int = 4096
+    max_pending: int = 64 * 1024 * 1024
+    ping_interval_ms: int = 120_000
+    ping_max: int = 2
+    write_deadline_ms: int = 10_000
+    lame_duck_duration_ms: int = 120_000
+    lame_duck_grace_period_ms: int = 10_000
+    drain_ms: int = 5_000
+    """How long a stop may take."""
+
+    http_host: str | None = None
+    """None: as `host`."""
+    http_port: int | None = Field(default=None, ge=-1, le=65_535)
+    """None: no monitoring. -1: any free port."""
+    http_base_path: str = "/"
+
+    authorization: Authorization = Authorization()
+    tls: Tls | None = None
+    allow_non_tls: bool = False
+
+    debug: bool = False
+    trace: bool = False
+    logtime: bool = True
+    logtime_utc: bool = False
+    log_file: Path | None = None
+    pid_file: Path | None = None
+    ports_file_dir: Path | None = None
+
+    data_dir: Path = Path("mq9-data")
+    sync: Sync = "always"
+    sync_interval_ms: int = 100
+    payload_encoding: PayloadEncoding = "auto"
+    """How payloads stand in JSON replies; auto: as text where they are valid UTF-8."""
+    default_ttl_ms: int = 0
+    """Life of a mailbox that is created without a `ttl`; 0: for ever."""
+
+    config_file: Path | None = None
+    flags: tuple[tuple[str, str | int | bool], ...] = Field(default=(), repr=False)
+    """The flags these options were made with; `reload` applies them again."""
+    test_only: bool = False
+    """Say whether the configuration is good (`-t`) and do not start."""
+    warnings: tuple[str, ...] = ()
+    """What was read and does not apply, each with its place."""

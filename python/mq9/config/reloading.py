@@ -1,0 +1,49 @@
+"""Reading the configuration again while the server runs.
+
+Owns which settings may change under a running server.
+"""
+
+import os
+
+from mq9.config.errors import ConfigError
+from mq9.config.flags import from_flags
+from mq9.config.options import Options
+
+NEEDS_RESTART = (
+    "host",
+    "port",
+    "server_name",
+    "http_host",
+    "http_port",
+    "http_base_path",
+    "log_file",
+    "pid_file",
+    "ports_file_dir",
+    "data_dir",
+    "sync",
+    "sync_interval_ms",
+    "payload_encoding",
+)
+"""Options that are fixed when the server starts; all others may change."""
+
+
+def reload(old: Options) -> Options:
+    """Read the file of `old` again, with the same flags.
+
+    What needs a restart keeps its old value, and a warning says so. If the file cannot be used,
+    `ConfigError` says why and `old` goes on.
+    """
+    if old.config_file is None:
+        raise ConfigError("there is nothing to reload: the server was started without -c")
+    flags = dict(old.flags) | {"config": str(old.config_file)}
+    new = from_flags(flags, os.environ)
+    fixed = {
+        name: getattr(old, name)
+        for name in NEEDS_RESTART
+        if getattr(old, name) != getattr(new, name)
+    }
+    warnings = tuple(
+        f"{new.config_file}: {name} changed: restart the server for it to take effect"
+        for name in fixed
+    )
+    return new.model_copy(update={**fixed, "warnings": (*new.warnings, *warnings)})
