@@ -22,6 +22,14 @@ WHEEL_VENV := .build/wheel-venv
 TOOLS := .venv/.tools
 INSTALLED := .venv/.installed
 
+# The `nats` command line that tests talk to the server with. Where there is no Go (or with GO=), those
+# tests are skipped.
+GO ?= $(shell command -v go)
+NATS_CLI_MODULE := github.com/nats-io/natscli
+NATS_CLI_VERSION := v0.3.0
+NATS_CLI := .build/go/bin/nats
+NATS_CLI_BUILT := .build/go/nats-$(NATS_CLI_VERSION)
+
 # Folders are listed too, so that a removed file is noticed.
 BINDING_SOURCES := $(shell find rust_core/src rust_core/binding -type d -o -name '*.rs' -o -name Cargo.toml)
 
@@ -63,8 +71,11 @@ test-rust: ## Run the tests of the Rust core
 	cargo test --locked
 
 .PHONY: test-py
-test-py: $(INSTALLED) ## Run the Python tests
+test-py: $(INSTALLED) $(if $(GO),$(NATS_CLI_BUILT)) ## Run the Python tests
 	$(BIN)/pytest
+
+.PHONY: nats-cli
+nats-cli: $(NATS_CLI_BUILT) ## Build the nats command line that tests use; needs Go, takes minutes
 
 .PHONY: test-wheel
 test-wheel: wheel ## Install the wheel, then the source tree, into empty environments and test each
@@ -110,6 +121,16 @@ bench: ## Run the benchmarks of the Rust core; the table of limits comes last
 .PHONY: bench-quick
 bench-quick: ## The same with a tenth of the data
 	@QUICK=1 $(MAKE) bench BENCH_TIMES=--quick
+
+.PHONY: bench-nats
+bench-nats: $(INSTALLED) ## Compare mq9 with a real nats-server; results land in .build/bench-nats
+	@.ci/require cargo cc
+	$(BIN)/python benches/nats_core.py $(ARGS)
+
+.PHONY: bench-mailboxes
+bench-mailboxes: $(INSTALLED) ## Compare mailboxes with JetStream and Redis; results land in .build/bench-mailboxes
+	@.ci/require cargo cc
+	$(BIN)/python benches/mailboxes.py $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZ_SECONDS (60)
@@ -162,4 +183,15 @@ $(TOOLS): requirements-dev.lock
 $(INSTALLED): $(TOOLS) pyproject.toml Cargo.toml Cargo.lock rust_core/Cargo.toml $(BINDING_SOURCES)
 	@.ci/require cargo cc
 	$(BIN)/maturin develop --release --locked
+	@touch $@
+
+# The versions of all that it is made of are those of its own go.sum. `go install` would do as well, if every
+# module proxy gave it the list of all versions that it asks for.
+$(NATS_CLI_BUILT):
+	@[ -n "$(GO)" ] || { echo "mq9: missing: go, which the nats command line is built with" >&2; exit 1; }
+	@mkdir -p $(dir $(NATS_CLI))
+	@folder=$$($(GO) mod download -json $(NATS_CLI_MODULE)@$(NATS_CLI_VERSION) | \
+		sed -n 's/^[[:space:]]*"Dir": "\(.*\)",$$/\1/p') && \
+	cd "$$folder" && echo "go build $(NATS_CLI_MODULE)/nats@$(NATS_CLI_VERSION)" && \
+	$(GO) build -trimpath -buildvcs=false -o $(CURDIR)/$(NATS_CLI) ./nats
 	@touch $@

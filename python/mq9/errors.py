@@ -1,4 +1,8 @@
-"""The exceptions of mq9. All that a store raises are kinds of `StoreError`."""
+"""The exceptions of mq9: one hierarchy for the store, the broker's refusals and the client.
+
+What a store raises and what a broker refuses have the same cause and so the same class: a missing
+mailbox is `MailboxNotFound` in a process of its own and across the network.
+"""
 
 from mq9._core import (
     DiskFull,
@@ -18,17 +22,69 @@ from mq9._core import (
     WritesStopped,
 )
 
+Mq9Error = StoreError
+"""The root of them all; the native module defines it under the store's name."""
+
+
+class InvalidRequest(Mq9Error, ValueError):
+    """The broker refused a request: a field is missing, unknown or out of range."""
+
+
+class AccessDenied(Mq9Error):
+    """The user may not connect, or may not do this."""
+
+
+class BrokerUnavailable(Mq9Error):
+    """There is no connection to a broker."""
+
+
+class ConnectionLost(BrokerUnavailable):
+    """The connection broke while a request was under way: it may have been carried out or not."""
+
+
+class NoResponders(BrokerUnavailable):
+    """Nobody answers this command: the server is no mq9 broker, or one that does not have it."""
+
+
+class RequestTimeout(Mq9Error, TimeoutError):
+    """No answer in time: the request may have been carried out or not."""
+
+
+class ClientClosed(Mq9Error):
+    """The client was closed."""
+
+
+class PartlySent(Mq9Error):
+    """Some messages of a batch were not stored, or may not have been."""
+
+    def __init__(self, text: str, msg_ids: list[int | None], errors: dict[int, StoreError]) -> None:
+        super().__init__(text)
+        self.msg_ids = msg_ids
+        """Per message its `msg_id`; None for a delayed one and for one with an error."""
+        self.errors = errors
+        """What went wrong, by the message's place in the batch, from 0."""
+
+
 __all__ = [
+    "AccessDenied",
+    "BrokerUnavailable",
+    "ClientClosed",
+    "ConnectionLost",
     "DiskFull",
     "InvalidAddress",
     "InvalidField",
+    "InvalidRequest",
     "MailboxExists",
     "MailboxFull",
     "MailboxNotFound",
     "MessageNotFound",
     "MessageTooLarge",
+    "Mq9Error",
     "NewerFormat",
+    "NoResponders",
     "NotGiven",
+    "PartlySent",
+    "RequestTimeout",
     "StorageError",
     "StoreError",
     "StoreLocked",

@@ -58,8 +58,29 @@ def test_help_lists_the_commands() -> None:
     assert {"serve", "version"} <= set(done.stdout.split())
 
 
-def test_serve_says_that_there_is_no_server_yet() -> None:
-    done = run(COMMAND, "serve")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "not part of version" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_serve_runs_until_it_is_told_to_stop() -> None:
+    flags = ["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", "."]
+    with subprocess.Popen(
+        [COMMAND, "serve", *flags], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stderr is not None
+            log = [server.stderr.readline()]
+            while log[-1] and "Server is ready" not in log[-1]:
+                log.append(server.stderr.readline())
+            assert log[-1], "".join(log)
+            assert len(list(Path().glob("mq9_*.ports"))) == 1
+            server.terminate()
+            assert server.wait(30) == 0
+        finally:
+            server.kill()
+    assert list(Path().glob("mq9_*.ports")) == []
+    assert Path("mq9-data").is_dir()
+
+
+def test_serve_says_in_one_line_why_it_cannot_start() -> None:
+    done = run(COMMAND, "serve", "-c", "missing.conf")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("mq9 serve: ")
+    assert "missing.conf" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -9,7 +9,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_example(page: str, folder: Path) -> str:
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+    found = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+    (example,) = (code for code in found if "from mq9.store" in code)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", example],
         cwd=folder,

@@ -3,6 +3,7 @@
 import errno
 import os
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,15 +41,17 @@ def link(descriptor: int) -> str:
         return ""
 
 
-def test_all_exceptions_are_store_errors_under_the_same_names() -> None:
-    for name in errors.__all__:
-        kind = getattr(errors, name)
-        assert kind is getattr(mq9._core, name)
-        assert issubclass(kind, errors.StoreError)
-        assert (kind.__module__, kind.__name__) == ("mq9._core", name)
-        assert kind.__doc__
+def test_all_exceptions_are_of_one_hierarchy_under_the_same_names() -> None:
     in_core = {name for name in vars(mq9._core) if is_exception(getattr(mq9._core, name))}
-    assert in_core == set(errors.__all__)
+    assert in_core <= set(errors.__all__)
+    assert errors.Mq9Error is errors.StoreError
+    for name in set(errors.__all__) - {"Mq9Error"}:
+        kind = getattr(errors, name)
+        assert issubclass(kind, errors.StoreError)
+        home = "mq9._core" if name in in_core else "mq9.errors"
+        assert (kind.__module__, kind.__name__) == (home, name)
+        assert kind is getattr(sys.modules[home], name)
+        assert kind.__doc__
 
 
 def is_exception(value: object) -> bool:

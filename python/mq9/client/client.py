@@ -1,0 +1,472 @@
+"""`mq9.Client`: the commands of the protocol as methods.
+
+Knows which subject and which fields a command has. How a request travels is the wire's, how
+messages are worked through is the consumer's.
+"""
+
+import asyncio
+import json
+import os
+import ssl
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypedDict, Unpack
+
+from mq9.client.connecting import Access
+from mq9.client.consumer import Consumer
+from mq9.client.fetching import Deliver, Fetch, Format
+from mq9.client.mailboxes import MailboxDetails, MailboxSummary
+from mq9.client.message import Message, NewMessage
+from mq9.client.sending import send_all, stored_id
+from mq9.client.wire import Wire
+from mq9.errors import InvalidAddress, InvalidField, MailboxExists
+
+DEFAULT_URL = "nats://127.0.0.1:4222"
+
+AckKind = Literal["ack", "nak", "progress", "term"]
+Agent = Mapping[str, Any]
+
+
+class Client:
+    """A connection to a broker; all times are in seconds.
+
+    The broker is at `url`, at the first of several that answers, or where the environment variable
+    `MQ9_URL` says.
+
+    Use it with `async with`, or call `connect` and `close`. If the connection breaks it comes
+    back by itself: requests under way fail with `ConnectionLost`, later ones wait for the
+    connection up to their timeout.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        nkey_seed: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        name: str | None = None,
+        timeout: float = 5.0,
+        connect_timeout: float = 5.0,
+        inbox_prefix: str = "_INBOX",
+    ) -> None:
+        self.timeout = timeout
+        """How long a request may take where its call does not say."""
+        access = Access(
+            user=user,
+            password=password,
+            token=token,
+            nkey_seed=nkey_seed,
+            tls=tls,
+            name=name or "mq9-client",
+            connect_timeout=connect_timeout,
+            inbox_prefix=inbox_prefix,
+        )
+        if url is None:
+            url = os.environ.get("MQ9_URL") or DEFAULT_URL
+        urls = url.split(",") if isinstance(url, str) else url
+        self._wire = Wire([url.strip() for url in urls], access)
+        self._leftovers: set[asyncio.Task[None]] = set()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection right now."""
+        return self._wire.connected
+
+    async def connect(self) -> Self:
+        """Connect; raises `BrokerUnavailable` or `AccessDenied` at once if that fails."""
+        await self._wire.open()
+        return self
+
+    async def close(self) -> None:
+        """Close the connection; requests under way fail with `ClientClosed`."""
+        await self._wire.close()
+        await asyncio.gather(*self._leftovers, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        return await self.connect()
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def create_mailbox(
+        self,
+        name: str | None = None,
+        *,
+        ttl: int | None = None,
+        desc: str | None = None,
+        type: Literal["standard", "latest"] | None = None,  # noqa: A002
+        public: bool | None = None,
+        retention: Literal["limits", "work_queue"] | None = None,
+        ack_wait: int | None = None,
+        max_deliver: int | None = None,
+        dead_letter: str | None = None,
+        max_ack_pending: int | None = None,
+        max_msgs: int | None = None,
+        max_bytes: int | None = None,
+        max_age: int | None = None,
+        max_msg_size: int | None = None,
+        discard: Literal["old", "new"] | None = None,
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> str:
+        """Create a mailbox and return its address; without a name the broker makes one up."""
+        body = {
+            "name": name,
+            "ttl": ttl,
+            "desc": desc,
+            "type": type,
+            "public": public,
+            "retention": retention,
+            "ack_wait": ack_wait,
+            "max_deliver": max_deliver,
+            "dead_letter": dead_letter,
+            "max_ack_pending": max_ack_pending,
+            "max_msgs": max_msgs,
+            "max_bytes": max_bytes,
+            "max_age": max_age,
+            "max_msg_size": max_msg_size,
+            "discard": discard,
+        }
+        try:
+            answer = await self._ask("MAILBOX.CREATE", body, timeout)
+        except MailboxExists:
+            if not exist_ok or name is None:
+                raise
+            return name
+        return str(answer["mail_address"])
+
+    async def send(
+        self,
+        address: str,
+        payload: bytes | str,
+        *,
+        priority: str | int | None = None,
+        key: str | None = None,
+        tags: Iterable[str] = (),
+        delay: int = 0,
+        ttl: int = 0,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> int | None:
+        """Store a message durably and return its `msg_id`; None if it is delayed."""
+        message = NewMessage(payload, priority, key, tags, delay, ttl, headers or {})
+        data, fields = message.encoded()
+        reply = await self._wire.start(
+            f"$mq9.AI.MSG.SEND.{_address(address)}", data, fields, timeout=self._timeout(timeout)
+        )
+        return stored_id(await reply)
+
+    async def send_many(
+        self,
+        address: str,
+        messages: Iterable[bytes | str | NewMessage],
+        *,
+        window: int = 1024,
+        timeout: float | None = None,
+    ) -> list[int | None]:
+        """Store many messages, in order, without waiting for each; their `msg_id`s.
+
+        If some are not stored, `PartlySent` says which and why. Each may take `timeout`.
+        """
+        return await send_all(
+            self._wire,
+            f"$mq9.AI.MSG.SEND.{_address(address)}",
+            (m if isinstance(m, NewMessage) else NewMessage(m) for m in messages),
+            window=window,
+            timeout=self._timeout(timeout),
+        )
+
+    async def fetch(
+        self,
+        address: str,
+        *,
+        group: str | None = None,
+        member: str | None = None,
+        deliver: Deliver | None = None,
+        from_time: int | None = None,
+        from_id: int | None = None,
+        force_deliver: bool = False,
+        max_msgs: int = 100,
+        max_wait: float = 0.5,
+        ack_wait: float | None = None,
+        max_bytes: int | None = None,
+        min_priority: str | int | None = None,
+        format: Format = "raw",  # noqa: A002
+        timeout: float | None = None,
+    ) -> list[Message]:
+        """Messages by priority, then in the order they came; waits up to `max_wait` for the first.
+
+        With a `group` the broker remembers what was given out until it is acknowledged.
+        """
+        fetch = Fetch(
+            address=_address(address),
+            group=group,
+            member=member,
+            deliver=deliver,
+            from_time=from_time,
+            from_id=from_id,
+            force_deliver=force_deliver,
+            max_msgs=max_msgs,
+            max_wait=max_wait,
+            ack_wait=ack_wait,
+            max_bytes=max_bytes,
+            min_priority=min_priority,
+            format=format,
+        )
+        return await fetch.run(self._wire, self._timeout(timeout))
+
+    async def ack(
+        self,
+        *messages: Message,
+        address: str | None = None,
+        group: str | None = None,
+        msg_ids: Sequence[int] = (),
+        only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Messages are done, and all that the same member was given before them unless `only`."""
+        await self._acknowledge(messages, address, group, msg_ids, {"only": only or None}, timeout)
+
+    async def nak(
+        self,
+        *messages: Message,
+        address: str | None = None,
+        group: str | None = None,
+        msg_ids: Sequence[int] = (),
+        delay: float = 0,
+        timeout: float | None = None,
+    ) -> None:
+        """Messages are not done: the group is given them again, after `delay`."""
+        fields = {"kind": "nak", "delay_ms": round(delay * 1000) or None}
+        await self._acknowledge(messages, address, group, msg_ids, fields, timeout)
+
+    async def progress(
+        self,
+        *messages: Message,
+        address: str | None = None,
+        group: str | None = None,
+        msg_ids: Sequence[int] = (),
+        timeout: float | None = None,
+    ) -> None:
+        """Messages are still being worked on: the time to acknowledge them starts anew."""
+        await self._acknowledge(messages, address, group, msg_ids, {"kind": "progress"}, timeout)
+
+    async def term(
+        self,
+        *messages: Message,
+        address: str | None = None,
+        group: str | None = None,
+        msg_ids: Sequence[int] = (),
+        timeout: float | None = None,
+    ) -> None:
+        """Messages cannot be done: the group is never given them again."""
+        await self._acknowledge(messages, address, group, msg_ids, {"kind": "term"}, timeout)
+
+    async def query(
+        self,
+        address: str,
+        *,
+        key: str | None = None,
+        tags: Sequence[str] = (),
+        since: int | None = None,
+        after_id: int | None = None,
+        limit: int | None = None,
+        timeout: float | None = None,
+    ) -> list[Message]:
+        """What a mailbox holds, oldest first; a `limit` alone gives the newest. Moves no group."""
+        found: list[Message] = []
+        # The newest are one reply; all else goes on where a reply was cut for its size.
+        newest = limit is not None and (key, since, after_id, *tags) == (None, None, None)
+        while True:
+            body = {
+                "key": key,
+                "tags": list(tags) or None,
+                "since": since,
+                "after_id": after_id,
+                "limit": limit and limit - len(found),
+            }
+            answer = await self._ask(f"MSG.QUERY.{_address(address)}", body, timeout)
+            found += (Message.from_entry(address, None, entry) for entry in answer["messages"])
+            if newest or not answer.get("more"):
+                return found
+            after_id = found[-1].msg_id
+
+    async def delete(self, address: str, msg_id: int, *, timeout: float | None = None) -> None:
+        """Remove a message; `MessageNotFound` if it is not there."""
+        await self._ask(f"MSG.DELETE.{_address(address)}.{int(msg_id)}", {}, timeout)
+
+    def consume(
+        self,
+        address: str,
+        *,
+        group: str,
+        member: str | None = None,
+        deliver: Deliver | None = "earliest",
+        concurrency: int = 1,
+        prefetch: int | None = None,
+        auto_ack: bool = True,
+        ack_wait: float = 30.0,
+        retry_delays: Sequence[float] = (1.0, 5.0, 30.0, 120.0),
+        min_priority: str | int | None = None,
+        max_wait: float = 10.0,
+    ) -> Consumer:
+        """A worker of a group: iterate over it with `async for`, or `run` it with a handler.
+
+        `member` is its name in the group: under the same name a worker that comes back gets at
+        once what it had in hand, others wait `ack_wait`. Without one it has a name that nobody
+        else has.
+        """
+        return Consumer(
+            self,
+            _address(address),
+            group=group,
+            member=member or f"client-{uuid.uuid4().hex[:16]}",
+            named=member is not None,
+            deliver=deliver,
+            concurrency=concurrency,
+            prefetch=concurrency if prefetch is None else prefetch,
+            auto_ack=auto_ack,
+            ack_wait=ack_wait,
+            retry_delays=retry_delays,
+            min_priority=min_priority,
+            max_wait=max_wait,
+        )
+
+    async def list_mailboxes(self, *, timeout: float | None = None) -> list[MailboxSummary]:
+        """All mailboxes; only for users that may publish to `$mq9.AI.ADMIN.>`."""
+        found: list[MailboxSummary] = []
+        start: int | None = 0
+        while start is not None:
+            body = {"start": start, "limit": 1000}
+            answer = await self._ask("ADMIN.MAILBOX.LIST", body, timeout)
+            found += map(MailboxSummary.from_entry, answer["mailboxes"])
+            start = answer.get("next")
+        return found
+
+    async def list_public_mailboxes(self, *, timeout: float | None = None) -> list[MailboxSummary]:
+        """The mailboxes that were created to be found by everyone."""
+        found: list[MailboxSummary] = []
+        more = True
+        while more:
+            body = {"after": found[-1].address if found else None, "limit": 1000}
+            answer = await self._ask("PUBLIC.LIST", body, timeout)
+            found += map(MailboxSummary.from_entry, answer["mailboxes"])
+            more = answer.get("more", False)
+        return found
+
+    async def show_mailbox(self, address: str, *, timeout: float | None = None) -> MailboxDetails:
+        """A mailbox, its policy and its groups; only for users that may as for the list."""
+        answer = await self._ask(f"ADMIN.MAILBOX.SHOW.{_address(address)}", {}, timeout)
+        return MailboxDetails.from_entry(answer["mailbox"])
+
+    async def register(self, agent: Agent, *, timeout: float | None = None) -> None:
+        """Enter an agent in the registry, or replace it; its card must have `mailbox`."""
+        await self._tell("AGENT.REGISTER", agent, timeout)
+
+    async def unregister(self, mailbox: str, *, timeout: float | None = None) -> None:
+        """Take an agent out of the registry."""
+        await self._ask("AGENT.UNREGISTER", {"mailbox": mailbox}, timeout)
+
+    async def report(self, status: Agent, *, timeout: float | None = None) -> None:
+        """Tell that an agent is alive and what it does; must have `mailbox`."""
+        await self._tell("AGENT.REPORT", status, timeout)
+
+    async def discover(
+        self,
+        text: str | None = None,
+        *,
+        semantic: str | None = None,
+        limit: int | None = None,
+        page: int | None = None,
+        timeout: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """Cards of agents, best match first; without a text, all of them."""
+        body = {"text": text, "semantic": semantic, "limit": limit, "page": page}
+        answer = await self._ask("AGENT.DISCOVER", body, timeout)
+        agents: list[dict[str, Any]] = answer if isinstance(answer, list) else answer["agents"]
+        return agents
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        """A task that outlives what started it, and ends with the client at the latest."""
+        self._leftovers.add(task)
+        task.add_done_callback(self._leftovers.discard)
+
+    def _timeout(self, given: float | None) -> float:
+        return self.timeout if given is None else given
+
+    async def _ask(self, command: str, body: Mapping[str, Any], given: float | None) -> Any:  # noqa: ANN401
+        return await self._wire.ask(f"$mq9.AI.{command}", body, timeout=self._timeout(given))
+
+    async def _tell(self, command: str, card: Agent, given: float | None) -> None:
+        if not card.get("mailbox"):
+            raise InvalidField('an agent must have "mailbox", the address it is reached at')
+        await self._wire.request(
+            f"$mq9.AI.{command}",
+            json.dumps(card, ensure_ascii=False).encode(),
+            timeout=self._timeout(given),
+        )
+
+    async def _acknowledge(
+        self,
+        messages: Sequence[Message],
+        address: str | None,
+        group: str | None,
+        msg_ids: Sequence[int],
+        fields: Mapping[str, Any],
+        given: float | None,
+    ) -> None:
+        ids = [*msg_ids, *(message.msg_id for message in messages)]
+        addresses = {message.address for message in messages} | ({address} - {None})
+        groups = {message.group for message in messages} | ({group} - {None})
+        if not ids:
+            raise InvalidField("name the messages: give them, or address, group and msg_ids")
+        if len(addresses) != 1 or len(groups) != 1 or None in groups:
+            raise InvalidField(
+                "messages are acknowledged for one mailbox and one group: give messages that were "
+                "fetched with a group, or address, group and msg_ids"
+            )
+        [address], [group] = addresses, groups
+        body = {
+            "group_name": group,
+            "mail_address": address,
+            **({"msg_id": ids[0]} if len(ids) == 1 else {"msg_ids": ids}),
+            **fields,
+        }
+        await self._ask(f"MSG.ACK.{_address(str(address))}", body, given)
+
+
+class Options(TypedDict, total=False):
+    """The options of `Client`."""
+
+    user: str | None
+    password: str | None
+    token: str | None
+    nkey_seed: str | None
+    tls: ssl.SSLContext | None
+    name: str | None
+    timeout: float
+    connect_timeout: float
+    inbox_prefix: str
+
+
+async def connect(url: str | Sequence[str] | None = None, **options: Unpack[Options]) -> Client:
+    """A connected client; options are those of `Client`."""
+    return await Client(url, **options).connect()
+
+
+def _address(address: str) -> str:
+    # What would make it another subject; the broker checks the rest.
+    if not address or any(c.isspace() or c in "*>" for c in address):
+        raise InvalidAddress(
+            f"invalid mail_address {address!r}: it must be lowercase letters, digits and dots"
+        )
+    return address

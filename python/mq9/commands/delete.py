@@ -1,0 +1,37 @@
+"""MSG.DELETE: one message of a mailbox."""
+
+from mq9.commands.address import check_address
+from mq9.commands.desk import Call, Command
+from mq9.commands.reply import Reply
+from mq9.commands.request import MAX_ID, Nothing, Refusal, read, shown
+from mq9.store import Store
+
+
+class DeleteReply(Reply):
+    """Whether the message is gone by this request."""
+
+    deleted: bool = False
+
+
+class Delete:
+    """Carries out MSG.DELETE."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.command = Command("MSG.DELETE.>", self._answer, lambda error: DeleteReply(error=error))
+
+    def _answer(self, call: Call) -> DeleteReply:
+        read(Nothing, call.payload)
+        address, dot, last = call.tail.rpartition(".")
+        if not dot:
+            raise Refusal("the subject must end in the mail_address and the msg_id")
+        check_address(address)
+        self._store.delete(address, _msg_id(last))
+        return DeleteReply(deleted=True)
+
+
+def _msg_id(text: str) -> int:
+    # A longer one could not be an id, and would be slow to read.
+    if text.isascii() and text.isdigit() and len(text) <= 20 and (number := int(text)) <= MAX_ID:
+        return number
+    raise Refusal(f"invalid msg_id in the subject: expected a whole number, found {shown(text)}")

@@ -1,0 +1,111 @@
+"""From a request to its one reply: every command passes here, and no error goes further.
+
+Owns errors and when a reply leaves. What a command does is its own.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from mq9.commands.reply import Reply
+from mq9.commands.request import Refusal
+from mq9.commands.turns import Turns
+from mq9.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mq9.commands.surroundings import Surroundings
+
+Steps: TypeAlias = Generator[None, None, Reply]
+"""Work that stops from time to time and ends with its reply."""
+
+PREFIX = "$mq9.AI."
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request."""
+
+    cid: int
+    subject: str
+    tail: str
+    """What stands behind the command in the subject."""
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is done with the requests to a subject, which may end in `>`."""
+
+    subject: str
+    answer: Callable[[Call], Reply | Steps]
+    """At once, or in steps of a millisecond or so; steps change nothing."""
+    failure: Callable[[str], Reply]
+    """The reply that holds this error."""
+
+
+# Where what was done is not kept, or not known to be.
+_NOT_DURABLE = "writes have stopped: the log of the broker says why"
+
+
+class Desk:
+    """Takes requests from the broker and replies."""
+
+    def __init__(self, server: Surroundings) -> None:
+        self._broker = server.broker
+        self._log = server.log
+        self._turns = Turns(server.clients)
+
+    def serve(self, command: Command) -> None:
+        """From now on, answer this command."""
+        subject = PREFIX + command.subject
+        prefix = len(subject.removesuffix(">"))
+
+        def handle(cid: int, subject: str, reply: str, _headers: bytes, payload: bytes) -> None:
+            call = Call(cid, subject, subject[prefix:], payload)
+            self._turns.add(cid, self._work(command, call, reply))
+
+        self._broker.serve(subject, handle)
+
+    def close(self) -> None:
+        """Give up requests that are not answered yet."""
+        self._turns.close()
+
+    def _work(self, command: Command, call: Call, reply: str) -> Generator[None, None, None]:
+        try:
+            answer = command.answer(call)
+            if isinstance(answer, Reply):
+                self._reply(command, call.cid, reply, answer)
+            # Without a reader there is nothing to look for.
+            elif reply:
+                self._reply(command, call.cid, reply, (yield from answer))
+        except Exception as error:
+            self._failed(command, error, call.cid, reply)
+
+    def _reply(self, command: Command, cid: int, subject: str, reply: Reply) -> None:
+        if subject:
+            # Held until all that it tells of is durable.
+            failed = command.failure(_NOT_DURABLE).json_bytes()
+            self._broker.reply(cid, subject, reply.json_bytes(), failed=failed)
+
+    def _failed(self, command: Command, error: Exception, cid: int, reply: str) -> None:
+        if isinstance(error, Refusal | StoreError):
+            text = _text(error)
+        else:
+            # Not the subject: it may hold an address, which is a secret.
+            self._log.error("a command failed", command=command.subject, error=repr(error))
+            self._log.debug("".join(traceback.format_exception(error)))
+            text = "internal error: the log of the broker says more"
+        if reply:
+            # Nothing was changed, so there is nothing to wait for.
+            self._broker.answer(cid, reply, command.failure(text).json_bytes())
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)

@@ -1,0 +1,156 @@
+"""MAILBOX.CREATE: a mailbox with its life, kind and policy."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+
+from mq9.commands.address import check_address
+from mq9.commands.desk import PREFIX, Call, Command
+from mq9.commands.reply import Reply
+from mq9.commands.request import MAX_SECONDS, Refusal, Request, between, read
+from mq9.errors import MailboxExists
+
+if TYPE_CHECKING:
+    from mq9.commands.public import PublicMailboxes
+    from mq9.commands.surroundings import Surroundings
+    from mq9.commands.tokens import Tokens
+
+_MAX_ACK_WAIT_S = 7 * 24 * 3600
+_MAX_COUNT = 2**32 - 1
+_MAX_SIZE = 2**63 - 1
+# 160 random bits.
+_RANDOM_BYTES = 20
+_NOT_YET = ("backoff", "dedup_window", "subjects")
+
+_Seconds = Annotated[int, between(0, MAX_SECONDS)]
+_AckWait = Annotated[int, between(0, _MAX_ACK_WAIT_S)]
+_AckWaitMs = Annotated[int, between(0, _MAX_ACK_WAIT_S * 1000)]
+_Count = Annotated[int, between(0, _MAX_COUNT)]
+_Size = Annotated[int, between(0, _MAX_SIZE)]
+
+
+class CreateRequest(Request):
+    """What a mailbox may be asked to be; times in seconds, 0 is no limit or the default."""
+
+    name: str | None = None
+    ttl: _Seconds | None = None
+    desc: str | None = None
+    type: Literal["standard", "latest"] | None = None
+    public: bool | None = None
+    retention: Literal["limits", "work_queue"] | None = None
+    ack_wait: _AckWait | None = None
+    ack_wait_ms: _AckWaitMs | None = None
+    max_deliver: _Count | None = None
+    dead_letter: str | None = None
+    max_ack_pending: _Count | None = None
+    max_msgs: _Size | None = None
+    max_bytes: _Size | None = None
+    max_age: _Seconds | None = None
+    max_msg_size: _Size | None = None
+    discard: Literal["old", "new"] | None = None
+    backoff: Any = None
+    dedup_window: Any = None
+    subjects: Any = None
+
+
+class CreateReply(Reply):
+    """The address, and for a client of the first dialects what goes with it."""
+
+    mail_address: str = ""
+    mail_id: str | None = None
+    token: str | None = None
+    inbox: str | None = None
+    created: bool | None = None
+
+
+class Create:
+    """Carries out MAILBOX.CREATE."""
+
+    def __init__(self, server: Surroundings, tokens: Tokens, public: PublicMailboxes) -> None:
+        self._server = server
+        self._store = server.store
+        self._tokens = tokens
+        self._public = public
+        self.command = Command(
+            "MAILBOX.CREATE", self._answer, lambda error: CreateReply(error=error)
+        )
+
+    def _answer(self, call: Call) -> CreateReply:
+        request = read(CreateRequest, call.payload)
+        address = _generated() if request.name is None else request.name
+        created = self._create(address, request)
+        if request.name is not None and request.type is None and request.public is None:
+            return CreateReply(mail_address=address)
+        return CreateReply(
+            mail_address=address,
+            mail_id=address,
+            token=self._token(address, created=created),
+            inbox=f"{PREFIX}INBOX.{address}",
+            created=None if created else False,
+        )
+
+    def _create(self, address: str, request: CreateRequest) -> bool:
+        """False if it was there, and whoever asks for a public mailbox may find it so."""
+        policy = _policy(request)
+        ttl_ms = self._server.options.default_ttl_ms if request.ttl is None else request.ttl * 1000
+        try:
+            self._store.create_mailbox(address, ttl_ms=ttl_ms, desc=request.desc or "", **policy)
+        except MailboxExists:
+            if not request.public:
+                raise
+            return False
+        if request.public:
+            self._public.add(address)
+        return True
+
+    def _token(self, address: str, *, created: bool) -> str:
+        mailbox = self._store.mailbox(address)
+        # A name that is taken does not make a stranger the owner of somebody's private mailbox.
+        if not created and not mailbox.policy.public:
+            return ""
+        return self._tokens.of(address, mailbox.created_ms)
+
+
+class _Policy(TypedDict):
+    latest: bool
+    work_queue: bool
+    public: bool
+    discard: Literal["old", "new"]
+    max_msgs: int
+    max_bytes: int
+    max_msg_size: int
+    max_age_ms: int
+    ack_wait_ms: int
+    max_deliver: int
+    max_ack_pending: int
+    dead_letter: str | None
+
+
+def _policy(request: CreateRequest) -> _Policy:
+    for name in _NOT_YET:
+        if getattr(request, name) is not None:
+            raise Refusal(f"{name} is not supported by this version: leave it out")
+    if request.ack_wait is not None and request.ack_wait_ms is not None:
+        raise Refusal("ack_wait and ack_wait_ms cannot both be given")
+    if request.dead_letter is not None:
+        check_address(request.dead_letter, "dead_letter")
+    return {
+        "latest": request.type == "latest",
+        "work_queue": request.retention == "work_queue",
+        "public": bool(request.public),
+        "discard": request.discard or "old",
+        "max_msgs": request.max_msgs or 0,
+        "max_bytes": request.max_bytes or 0,
+        "max_msg_size": request.max_msg_size or 0,
+        "max_age_ms": (request.max_age or 0) * 1000,
+        "ack_wait_ms": request.ack_wait_ms or (request.ack_wait or 0) * 1000,
+        "max_deliver": request.max_deliver or 0,
+        "max_ack_pending": request.max_ack_pending or 0,
+        "dead_letter": request.dead_letter,
+    }
+
+
+def _generated() -> str:
+    return base64.b32encode(secrets.token_bytes(_RANDOM_BYTES)).decode().lower()

@@ -1,0 +1,28 @@
+"""Who may use the commands for operators: users whose permissions name these subjects.
+
+The broker has checked by then that the client may publish the request at all. That is not enough:
+a client that may publish anything was never given the addresses of others.
+"""
+
+from mq9.config import PermissionRules
+
+_ADMIN = ["$mq9", "AI", "ADMIN"]
+
+
+def is_granted(rules: PermissionRules | None, subject: str) -> bool:
+    """Whether the rules allow this subject in so many words, and nothing denies it."""
+    if rules is None or rules.publish_allow is None:
+        return False
+    named = (allowed for allowed in rules.publish_allow if allowed.split(".")[:3] == _ADMIN)
+    denied = any(_matches(pattern, subject) for pattern in rules.publish_deny)
+    return not denied and any(_matches(pattern, subject) for pattern in named)
+
+
+def _matches(pattern: str, subject: str) -> bool:
+    given = subject.split(".")
+    wanted = pattern.split(".")
+    if wanted[-1] == ">" and len(given) >= len(wanted):
+        wanted, given = wanted[:-1], given[: len(wanted) - 1]
+    return len(wanted) == len(given) and all(
+        token in ("*", other) for token, other in zip(wanted, given, strict=True)
+    )

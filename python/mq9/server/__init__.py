@@ -1,0 +1,5 @@
+"""The NATS server: everything that happens once per connection, never once per message."""
+
+from mq9.server.server import run
+
+__all__ = ["run"]

@@ -1,0 +1,94 @@
+"""Names in a client's certificate, in the order in which nats-server looks for a user.
+
+Reads the certificate as the `ssl` module decodes it. Knows nothing of users.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+Certificate: TypeAlias = Mapping[str, Any]
+Rdn: TypeAlias = tuple[tuple[str, str], ...]
+
+_SHORT_NAMES = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "emailAddress": "1.2.840.113549.1.9.1",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "postalCode": "POSTALCODE",
+    "serialNumber": "SERIALNUMBER",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+_SPECIAL = re.compile(r'([,+"\\<>;])')
+_PART = re.compile(r"((?:\\.|[^,+\\])*)([,+]|$)", re.DOTALL)
+
+
+def alternative_names(certificate: Certificate) -> list[str]:
+    """Email addresses, then DNS names, then URIs."""
+    entries: Iterable[tuple[str, str]] = certificate.get("subjectAltName", ())
+    found = list(entries)
+    return [value for kind in ("email", "DNS", "URI") for key, value in found if key == kind]
+
+
+def distinguished_name(certificate: Certificate) -> str:
+    """The subject as RFC 2253 writes it: the most specific part first."""
+    return ",".join(
+        "+".join(f"{name}={_escape(value)}" for name, value in rdn)
+        for rdn in reversed(_subject(certificate))
+    )
+
+
+def names_subject(text: str, certificate: Certificate) -> bool:
+    """Whether `text` is a distinguished name with the parts of the subject, in any order."""
+    parts = parse_name(text)
+    return bool(parts) and Counter(parts) == Counter(map(_fold, _subject(certificate)))
+
+
+def parse_name(text: str) -> list[Rdn]:
+    """The parts of a distinguished name; empty if the text is not one."""
+    name: list[Rdn] = []
+    rdn: list[tuple[str, str]] = []
+    position = 0
+    while position <= len(text):
+        match = _PART.match(text, position)
+        if match is None or "=" not in match[1]:
+            return []
+        key, value = match[1].split("=", 1)
+        rdn.append((key.strip().upper(), _unescape(value)))
+        if match[2] != "+":
+            name.append(_fold(tuple(rdn)))
+            rdn = []
+        if not match[2]:
+            return name
+        position = match.end()
+    return []
+
+
+def _subject(certificate: Certificate) -> list[Rdn]:
+    return [
+        tuple((_SHORT_NAMES.get(name, name), value) for name, value in rdn)
+        for rdn in certificate.get("subject", ())
+    ]
+
+
+def _fold(rdn: Rdn) -> Rdn:
+    return tuple(sorted((name.upper(), value) for name, value in rdn))
+
+
+def _escape(value: str) -> str:
+    escaped = _SPECIAL.sub(r"\\\1", value)
+    if escaped.startswith(("#", " ")):
+        escaped = f"\\{escaped}"
+    return f"{escaped[:-1]}\\ " if escaped.endswith(" ") and len(escaped) > 1 else escaped
+
+
+def _unescape(value: str) -> str:
+    # An escaped space at the end counts, a plain one does not.
+    kept = re.sub(r"(?<!\\) +$", "", value.lstrip(" "))
+    return re.sub(r"\\(.)", r"\1", kept, flags=re.DOTALL)

@@ -1,0 +1,119 @@
+"""The clients of a server: those connected, and a bounded memory of those that left.
+
+Owns what is known about a client beside its connection. Knows nothing of JSON or sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mq9._core import ConnectionStats
+    from mq9.server.session import Session
+
+# nats-server's `max_closed_clients`.
+_REMEMBERED = 10_000
+
+
+@dataclass(slots=True)
+class ClientFacts:
+    """What a client said of itself and how it came in."""
+
+    ip: str
+    port: int
+    started_ms: int
+    cid: int = 0
+    name: str = ""
+    lang: str = ""
+    version: str = ""
+    protocol: int = 0
+    user: str = ""
+    tls_version: str = ""
+    tls_cipher: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The counters of a connection; times in Unix milliseconds, 0 if unknown."""
+
+    in_msgs: int = 0
+    out_msgs: int = 0
+    in_bytes: int = 0
+    out_bytes: int = 0
+    pending_bytes: int = 0
+    subscriptions: int = 0
+    rtt_us: int = 0
+    last_activity_ms: int = 0
+
+    @classmethod
+    def of(cls, stats: ConnectionStats | None) -> Figures:
+        """Those of a connection; zeros if it has none."""
+        if stats is None:
+            return cls()
+        return cls(**{name: getattr(stats, name) for name in cls.__slots__})
+
+
+class ClientRecord(Protocol):
+    """A client, whether it is still connected or not."""
+
+    @property
+    def facts(self) -> ClientFacts: ...
+    @property
+    def stop_ms(self) -> int | None: ...
+    @property
+    def reason(self) -> str: ...
+    def figures(self) -> Figures: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedClient:
+    """A client that left, with its last figures."""
+
+    facts: ClientFacts
+    last: Figures
+    stop_ms: int
+    reason: str
+
+    def figures(self) -> Figures:
+        """The counters at the end."""
+        return self.last
+
+
+class Clients:
+    """All clients of a server."""
+
+    def __init__(self, remembered: int = _REMEMBERED) -> None:
+        self.open: dict[int, Session] = {}
+        self.closed: deque[ClosedClient] = deque(maxlen=remembered)
+        self.reasons: Counter[str] = Counter()
+        self._nobody = asyncio.Event()
+        self._nobody.set()
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(tuple(self.open.values()))
+
+    def add(self, session: Session) -> None:
+        """A client has come."""
+        self.open[session.facts.cid] = session
+        self._nobody.clear()
+
+    def remove(self, session: Session, left: ClosedClient) -> None:
+        """A client has left."""
+        if self.open.pop(session.facts.cid, None) is None:
+            return
+        self.closed.append(left)
+        self.reasons[left.reason] += 1
+        if not self.open:
+            self._nobody.set()
+
+    async def gone(self) -> None:
+        """Wait until nobody is connected."""
+        await self._nobody.wait()

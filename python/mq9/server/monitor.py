@@ -1,0 +1,100 @@
+"""The monitoring port: which document belongs to which path.
+
+Owns paths and the form of answers. The documents have files of their own.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from mq9 import __version__
+from mq9.server.connz import connz
+from mq9.server.http_server import HttpServer, Response
+from mq9.server.query import QueryError
+from mq9.server.running import Running
+from mq9.server.subsz import subsz
+from mq9.server.varz import Usage, varz
+
+_CORS = (("Access-Control-Allow-Origin", "*"),)
+_MAX_PARAMETERS = 32
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><title>mq9</title></head>
+<body>
+<h1>mq9 {version}</h1>
+<p><a href="{base}/varz">General</a></p>
+<p><a href="{base}/connz">Connections</a></p>
+<p><a href="{base}/subsz">Subscriptions</a></p>
+<p><a href="{base}/healthz">Health</a></p>
+</body>
+</html>
+"""
+
+
+class Monitor:
+    """Answers questions about the server over HTTP."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._usage = Usage()
+        self._requests: Counter[str] = Counter()
+        self._base = f"/{running.options.http_base_path.strip('/')}".rstrip("/")
+        self.http = HttpServer(self.answer)
+
+    async def answer(self, target: str) -> Response:
+        """The answer to a GET of `target`."""
+        try:
+            parts = urlsplit(target)
+            query = dict(parse_qsl(parts.query, max_num_fields=_MAX_PARAMETERS))
+        except ValueError:
+            return Response(b"the query cannot be read", status=400)
+        if not f"{parts.path}/".startswith(f"{self._base}/"):
+            return _not_found()
+        path = parts.path[len(self._base) :] or "/"
+        try:
+            response = self._route(path, query)
+        except QueryError as error:
+            return Response(str(error).encode(), status=400)
+        except Exception as error:
+            self._running.log.error(f"monitoring: {path}", error=repr(error))
+            return Response(b"the server could not answer; its log says why\n", status=500)
+        return response or _not_found()
+
+    def _route(self, path: str, query: Mapping[str, str]) -> Response | None:
+        if path not in {"/", "/varz", "/connz", "/subsz", "/subscriptionsz", "/healthz"}:
+            return None
+        self._requests[path] += 1
+        match path:
+            case "/":
+                page = _PAGE.format(version=__version__, base=self._base)
+                return Response(page.encode(), "text/html; charset=utf-8")
+            case "/varz":
+                return _document(varz(self._running, self._usage, self._requests))
+            case "/connz":
+                return _document(connz(self._running, query))
+            case "/subsz" | "/subscriptionsz":
+                return _document(subsz(self._running, query))
+        return self._health()
+
+    def _health(self) -> Response:
+        if self._running.lame_duck:
+            return _line({"status": "error", "error": "the server takes no new clients"}, 500)
+        if stopped := self._running.store.info().writes_stopped:
+            return _line({"status": "unavailable", "error": f"the store: {stopped}"}, 503)
+        return _line({"status": "ok"}, 200)
+
+
+def _document(document: Mapping[str, Any]) -> Response:
+    body = json.dumps(document, indent=2, ensure_ascii=False)
+    return Response(body.encode("utf-8", "replace"), "application/json", headers=_CORS)
+
+
+def _line(document: Mapping[str, str], status: int) -> Response:
+    body = json.dumps(document, separators=(",", ":")).encode()
+    return Response(body, "application/json", status, _CORS)
+
+
+def _not_found() -> Response:
+    return Response(b"404 page not found\n", status=404)

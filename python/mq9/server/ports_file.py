@@ -1,0 +1,47 @@
+"""Files that tell other programs about a running server: its process id and its addresses.
+
+Both are written whole under another name first, so that nobody reads half of one.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def write_pid_file(path: Path) -> None:
+    """Write the id of this process."""
+    _write(path, str(os.getpid()))
+
+
+def write_ports_file(directory: Path, nats: Iterable[str], monitoring: Iterable[str]) -> Path:
+    """Write `mq9_<pid>.ports` as nats-server does: the URLs of each service."""
+    path = directory / f"mq9_{os.getpid()}.ports"
+    services = {"nats": list(nats), "monitoring": list(monitoring)}
+    text = json.dumps({name: urls for name, urls in services.items() if urls})
+    _write(path, text)
+    return path
+
+
+def urls(scheme: str, host: str, port: int) -> list[str]:
+    """Where a listener on `host` can be reached from this machine."""
+    hosts = [host]
+    if host in {"", "0.0.0.0", "::"}:
+        hosts = ["127.0.0.1", *(["::1"] if socket.has_ipv6 else []), *_own_addresses()]
+    return [f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}" for name in hosts]
+
+
+def _own_addresses() -> list[str]:
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
+    return [a for a in addresses if not a.startswith("127.") and a != "::1"]
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, "utf-8")
+    draft.replace(path)

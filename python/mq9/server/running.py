@@ -1,0 +1,91 @@
+"""What the parts of a running server share, and what a reload replaces.
+
+Holds; decides nothing.
+"""
+
+import ssl
+from dataclasses import dataclass, field
+
+from mq9._core import Broker, Limits
+from mq9.config import Options
+from mq9.server.auth import Authenticator
+from mq9.server.clients import Clients
+from mq9.server.clock import now_ms
+from mq9.server.info import Identity
+from mq9.server.logs import Log
+from mq9.server.passwords import Passwords
+from mq9.server.permissions import PermissionTable
+from mq9.server.tls import server_context
+from mq9.store import Store
+
+_AUTH_TIMEOUT_MS = 2000
+_AUTH_AFTER_TLS_MS = 1000
+
+
+class StartError(Exception):
+    """The server cannot start; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that follows from the options; made as a whole, so that a bad reload changes nothing."""
+
+    options: Options
+    authenticator: Authenticator
+    permissions: PermissionTable
+    limits: Limits
+    tls: ssl.SSLContext | None
+
+    @classmethod
+    def of(cls, options: Options, passwords: Passwords) -> "Settings":
+        """Read certificates, keys and permissions; ConfigError if one is not usable."""
+        tls = options.tls
+        return cls(
+            options=options,
+            authenticator=Authenticator(
+                options.authorization,
+                passwords,
+                map_certificates=tls is not None and tls.verify_and_map,
+            ),
+            permissions=PermissionTable(options.authorization),
+            limits=Limits(
+                max_payload=options.max_payload,
+                max_control_line=options.max_control_line,
+                max_pending=options.max_pending,
+                max_subscriptions=options.max_subscriptions,
+                ping_interval_ms=options.ping_interval_ms,
+                ping_max=options.ping_max,
+                write_deadline_ms=options.write_deadline_ms,
+            ),
+            tls=server_context(tls) if tls is not None else None,
+        )
+
+    @property
+    def auth_timeout_ms(self) -> int:
+        """How long a client may take until CONNECT, the TLS handshake not counted."""
+        given = self.options.authorization.timeout_ms
+        if given is not None:
+            return given
+        tls = self.options.tls
+        return _AUTH_TIMEOUT_MS if tls is None else tls.timeout_ms + _AUTH_AFTER_TLS_MS
+
+
+@dataclass
+class Running:
+    """One server while it runs."""
+
+    settings: Settings
+    identity: Identity
+    broker: Broker
+    store: Store
+    log: Log
+    passwords: Passwords
+    clients: Clients = field(default_factory=Clients)
+    lame_duck: bool = False
+    started_ms: int = field(default_factory=now_ms)
+    loaded_ms: int = field(default_factory=now_ms)
+
+    @property
+    def options(self) -> Options:
+        """The options as of the last reload."""
+        return self.settings.options

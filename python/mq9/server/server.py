@@ -1,0 +1,314 @@
+"""The life of a server: start, reload, lame duck, stop.
+
+Owns the order in which the parts come and go. What the parts do is theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import secrets
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from mq9 import __version__, config
+from mq9._core import Broker
+from mq9.commands import Commands
+from mq9.config import ConfigError, Options
+from mq9.errors import StoreError, StoreLocked
+from mq9.server import ports_file
+from mq9.server.clock import now_ms
+from mq9.server.door import Door
+from mq9.server.info import Identity
+from mq9.server.lame_duck import retire
+from mq9.server.listener import Listener, listen
+from mq9.server.logs import Log
+from mq9.server.monitor import Monitor
+from mq9.server.passwords import Passwords
+from mq9.server.running import Running, Settings, StartError
+from mq9.server.signals import Signals
+from mq9.server.system import SystemSubjects
+from mq9.store import Store
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+# How long the loop may take to notice that connections were cut.
+_ABORT_S = 1.0
+
+
+def run(options: Options) -> int:
+    """Run a server until it is told to stop; the exit status of the process."""
+    try:
+        log = Log(
+            file=options.log_file,
+            debug=options.debug,
+            trace=options.trace,
+            time=options.logtime,
+            utc=options.logtime_utc,
+        )
+    except OSError as error:
+        sys.stderr.write(f"mq9 serve: cannot write the log {options.log_file}: {error.strerror}\n")
+        return 1
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(Server(options, log).run())
+    except (ConfigError, StartError) as error:
+        if options.log_file is not None:
+            log.error(str(error))
+        sys.stderr.write(f"mq9 serve: {error}\n")
+        return 1
+    finally:
+        log.close()
+
+
+class Server:
+    """One server from its options to its end."""
+
+    def __init__(self, options: Options, log: Log) -> None:
+        self._options = options
+        self._log = log
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._files: list[Path] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reloading = asyncio.Lock()
+        self._retiring = False
+
+    async def run(self) -> int:
+        """Start, serve until told to stop, and end in order."""
+        asyncio.get_running_loop().set_exception_handler(self._unexpected)
+        passwords = Passwords()
+        settings = Settings.of(self._options, passwords)
+        self._announce()
+        if settings.authenticator.has_plain_secrets:
+            self._log.warn("Plaintext passwords detected, use nkeys or bcrypt")
+        store = _open_store(self._options)
+        try:
+            self._say_damage(store)
+            self._running = Running(
+                settings=settings,
+                identity=Identity(self._options.server_name or ""),
+                broker=_broker(settings, store),
+                store=store,
+                log=self._log,
+                passwords=passwords,
+            )
+            await self._serve()
+        except BaseException:
+            store.close()
+            raise
+        finally:
+            passwords.close()
+            for file in self._files:
+                file.unlink(missing_ok=True)
+        return await self._close_store(store)
+
+    async def _serve(self) -> None:
+        running, options = self._running, self._options
+        SystemSubjects(running)
+        self._commands = _commands(running)
+        self._monitor = Monitor(running)
+        # Both ports are taken before the first client is let in: a start is whole or not at all.
+        http = [] if options.http_port is None else self._listen_http(options.http_port)
+        sockets = listen(options.host, options.port)
+        port: int = sockets[0].getsockname()[1]
+        running.identity.listens(options, port)
+        self._log.info(f"Listening for client connections on {options.host}:{port}")
+        if options.tls is not None and not options.allow_non_tls:
+            self._log.info("TLS required for client connections")
+        running.broker.start(asyncio.get_running_loop())
+        try:
+            await self._monitor.http.start(http)
+            self._door = Door(running)
+            self._listener = Listener(sockets, self._door.enter, self._log)
+            self._take_signals()
+            # Whoever reads them may send a client, or a signal, at once.
+            self._write_files(port, http[0].getsockname()[1] if http else None)
+            self._log.info("Server is ready")
+            await self._stop.wait()
+            await self._send_clients_away()
+        finally:
+            # Before the store closes the descriptor that the loop watches.
+            running.broker.stop()
+
+    def _take_signals(self) -> None:
+        Signals(
+            stop=self._told_to_stop,
+            lame_duck=self._told_to_retire,
+            reload=lambda: self._spawn(self._reload()),
+            reopen_log=self._reopen_log,
+        ).listen()
+
+    def _announce(self) -> None:
+        self._log.info("Starting mq9", version=__version__)
+        if self._options.config_file is not None:
+            self._log.info("Using configuration file", file=self._options.config_file)
+        for warning in self._options.warnings:
+            self._log.warn(warning)
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    def _say_damage(self, store: Store) -> None:
+        self._log.info("Store opened", data=self._options.data_dir, sync=self._options.sync)
+        for damage in store.damage():
+            self._log.error("damage in the store", file=damage.file, what=damage.text)
+
+    def _listen_http(self, port: int) -> list[socket.socket]:
+        host = self._options.http_host or self._options.host
+        sockets = listen(host, port)
+        self._log.info(f"Starting http monitor on {host}:{sockets[0].getsockname()[1]}")
+        return sockets
+
+    def _write_files(self, port: int, http_port: int | None) -> None:
+        options = self._options
+        scheme = "nats" if options.tls is None else "tls"
+        http_host = options.http_host or options.host
+        monitoring = [] if http_port is None else ports_file.urls("http", http_host, http_port)
+        try:
+            if options.pid_file is not None:
+                ports_file.write_pid_file(options.pid_file)
+                self._files.append(options.pid_file)
+        except OSError as error:
+            raise StartError(f"cannot write {options.pid_file}: {error.strerror}") from error
+        try:
+            if options.ports_file_dir is not None:
+                nats = ports_file.urls(scheme, options.host, port)
+                written = ports_file.write_ports_file(options.ports_file_dir, nats, monitoring)
+                self._files.append(written)
+        except OSError as error:
+            where = options.ports_file_dir
+            raise StartError(f"cannot write a ports file to {where}: {error.strerror}") from error
+
+    def _told_to_stop(self, signal: str) -> None:
+        self._log.info(f"Trapped {signal}")
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    def _told_to_retire(self) -> None:
+        if self._retiring or self._stop.is_set():
+            return
+        self._retiring = True
+        self._listener.close()
+        self._spawn(self._retire())
+
+    async def _retire(self) -> None:
+        await retire(self._running)
+        self._stop.set()
+
+    def _reopen_log(self) -> None:
+        try:
+            self._log.reopen()
+        except OSError as error:
+            self._log.error(f"cannot reopen the log: {error.strerror}")
+        else:
+            self._log.info("File log re-opened")
+
+    async def _reload(self) -> None:
+        running = self._running
+        async with self._reloading:
+            try:
+                options = config.reload(running.options)
+                settings = Settings.of(options, running.passwords)
+            except (ConfigError, OSError) as error:
+                self._log.error(f"Failed to reload server configuration: {error}")
+                return
+            for warning in options.warnings:
+                self._log.warn(warning)
+            running.settings, running.loaded_ms = settings, now_ms()
+            running.broker.set_limits(settings.limits)
+            self._log.configure(
+                debug=options.debug,
+                trace=options.trace,
+                time=options.logtime,
+                utc=options.logtime_utc,
+            )
+            for session in running.clients:
+                await session.reconsider()
+            self._log.info("Reloaded server configuration")
+
+    async def _send_clients_away(self) -> None:
+        """Accept nobody, write what is on its way, and close; in a hurry, or late, just close."""
+        self._log.info("Initiating Shutdown...")
+        running = self._running
+        self._listener.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await self._door.close()
+        self._commands.close()
+        await self._monitor.http.close()
+        await self._send_replies()
+        for session in running.clients:
+            session.close("Server Shutdown")
+        hurry = asyncio.create_task(self._hurry.wait())
+        gone = asyncio.create_task(running.clients.gone())
+        # The other half of the time is for the store.
+        timeout = self._options.drain_ms / 2000
+        await asyncio.wait({hurry, gone}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not gone.done():
+            self._log.warn("clients did not take all of their output", clients=len(running.clients))
+            for session in running.clients:
+                session.abort()
+            await asyncio.wait({gone}, timeout=_ABORT_S)
+        gone.cancel()
+
+    async def _send_replies(self) -> None:
+        """Replies wait until what they confirm is durable: those that can still leave do."""
+        timeout_ms = self._options.drain_ms // 4
+        try:
+            await asyncio.to_thread(self._running.store.wait_durable, timeout_ms=timeout_ms)
+        except (StoreError, TimeoutError) as error:
+            self._log.error(f"not everything is durable: {error}")
+        self._running.broker.tick()
+
+    async def _close_store(self, store: Store) -> int:
+        try:
+            await asyncio.to_thread(store.close)
+        except StoreError as error:
+            self._log.error(f"the store was not closed in order: {error}")
+            return 1
+        self._log.info("Server Exiting..")
+        return 0
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _unexpected(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self._log.error(f"unexpected: {context.get('message')}", error=repr(error))
+        if isinstance(error, BaseException):
+            self._log.debug("".join(traceback.format_exception(error)))
+
+
+def _open_store(options: Options) -> Store:
+    try:
+        return Store(options.data_dir, sync=options.sync, sync_interval_ms=options.sync_interval_ms)
+    except StoreLocked as error:
+        raise StartError(
+            f"the data directory {options.data_dir} is in use by another process; "
+            "stop it, or give another directory with --data"
+        ) from error
+    except (StoreError, OSError) as error:
+        raise StartError(f"cannot open the data directory {options.data_dir}: {error}") from error
+
+
+def _broker(settings: Settings, store: Store) -> Broker:
+    base64 = settings.options.payload_encoding == "base64"
+    return Broker(settings.limits, secrets.randbits(64), store=store, payload_base64=base64)
+
+
+def _commands(running: Running) -> Commands:
+    try:
+        return Commands(running)
+    except OSError as error:
+        where = running.options.data_dir
+        raise StartError(f"cannot use the tokens' secret in {where}: {error.strerror}") from error

@@ -1,0 +1,212 @@
+"""One client from INFO to its end: the decisions that the broker leaves to Python.
+
+Owns handshake, authentication and what is known about the client. Sees no message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from mq9.server import connect, nkeys
+from mq9.server.auth import Authenticator, Credentials, Grant, HashNeeded
+from mq9.server.clients import ClientFacts, ClosedClient, Figures
+from mq9.server.clock import now_ms
+from mq9.server.connect import ConnectError, ConnectOptions
+from mq9.server.info import PROTOCOL, Peer, info_fields, info_line
+from mq9.server.tls import session_facts
+
+if TYPE_CHECKING:
+    import ssl
+
+    from mq9._core import Connection
+    from mq9.server.certificates import Certificate
+    from mq9.server.running import Running
+
+_AUTHORIZATION_VIOLATION = "Authorization Violation"
+_AUTHENTICATION_FAILURE = "Authentication Failure"
+
+
+class Session:
+    """What the broker asks about one connection, and what it reports of it."""
+
+    stop_ms = None
+    reason = ""
+
+    def __init__(self, running: Running, ip: str, port: int) -> None:
+        self._running = running
+        self.facts = ClientFacts(ip, port, now_ms())
+        authenticator = running.settings.authenticator
+        self._nonce = nkeys.nonce() if authenticator.nonce_required else ""
+        self._shown: Credentials | None = None
+        self._certificate: Certificate | None = None
+        self._transport: asyncio.Transport | None = None
+        self._deciding: asyncio.Task[None] | None = None
+        self._info_sent = False
+        # Without authorization a client is in before it has said anything.
+        self.grant = None if authenticator.required else Grant("")
+        self.connection: Connection = running.broker.connection(
+            self, auth_required=authenticator.required
+        )
+        self.facts.cid = self.connection.cid
+        running.clients.add(self)
+
+    def figures(self) -> Figures:
+        """The counters of the connection, as of now."""
+        return Figures.of(self.connection.stats())
+
+    def info(self) -> bytes:
+        """The INFO that opens the connection, to be sent once."""
+        self._info_sent = True
+        return self._info(nonce=self._nonce)
+
+    def on_made(self, transport: asyncio.Transport) -> None:
+        """The connection is up, with TLS if that is what was agreed."""
+        self._transport = transport
+        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.facts.tls_version, self.facts.tls_cipher = session_facts(tls)
+            self._certificate = tls.getpeercert()
+        self._log("Client connection created")
+        if not self._info_sent:
+            self.connection.send(self.info())
+        settings = self._running.settings
+        if settings.authenticator.credentials_required:
+            self.connection.expect_auth(settings.auth_timeout_ms)
+
+    def on_connect(self, options: bytes) -> None:
+        """CONNECT has come: decide now, or later if that takes a hash."""
+        try:
+            said = connect.parse(options, self._shown.connect if self._shown else None)
+        except ConnectError as error:
+            self._running.log.error(f"CONNECT: {error}", **self._who())
+            self.connection.close(None, "Protocol Violation")
+            return
+        self._running.log.trace("<<- [CONNECT]", options=repr(said), **self._who())
+        facts = self.facts
+        facts.name, facts.lang, facts.version = said.name, said.lang, said.version
+        facts.protocol, facts.user = said.protocol, said.user
+        self._shown = Credentials(said, self._nonce, self._certificate)
+        authenticator = self._running.settings.authenticator
+        decision = authenticator.check(self._shown)
+        if isinstance(decision, HashNeeded):
+            self._deciding = asyncio.get_running_loop().create_task(
+                self._settle(authenticator, decision, self._shown)
+            )
+        else:
+            self._decided(decision, said)
+
+    def on_first_command(self) -> None:
+        """A client that should have said CONNECT did not."""
+        self._decided(self._running.settings.authenticator.anonymous(), ConnectOptions())
+
+    def on_closed(self, reason: str) -> None:
+        """The connection has ended."""
+        if self._deciding is not None:
+            self._deciding.cancel()
+        self._log(f"Client connection closed: {reason}")
+        left = ClosedClient(self.facts, self.figures(), now_ms(), reason)
+        self._running.clients.remove(self, left)
+        self._transport = None
+
+    def say_lame_duck(self) -> None:
+        """Tell a client that understands it to look for another server."""
+        if self.facts.protocol >= PROTOCOL:
+            self.connection.send(self._info())
+
+    def close(self, reason: str, error: str | None = None) -> None:
+        """End the connection once its output is written."""
+        self.connection.close(error, reason)
+
+    def pause_reading(self) -> None:
+        """Leave what the client says in the socket for a while."""
+        self.connection.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Listen to the client again."""
+        self.connection.resume_reading()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def reconsider(self) -> None:
+        """After a reload: a client stays if it would be let in now, with its new permissions."""
+        settings = self._running.settings
+        if self.grant is None:
+            # Not in yet: what it shows is judged by the new settings anyway.
+            return
+        decision = settings.authenticator.check(self._shown or Credentials(ConnectOptions()))
+        if isinstance(decision, HashNeeded):
+            decision = await settings.authenticator.settle(decision)
+        if decision is None:
+            self._refuse()
+            return
+        self._granted(decision)
+        self.connection.set_permissions(settings.permissions.of(decision.rules))
+
+    async def _settle(
+        self, authenticator: Authenticator, pending: HashNeeded, shown: Credentials
+    ) -> None:
+        decision: Grant | HashNeeded | None = pending
+        while isinstance(decision, HashNeeded):
+            decision = await authenticator.settle(decision)
+            if authenticator is not self._running.settings.authenticator:
+                # A reload came in between: the old password must not open the door.
+                authenticator = self._running.settings.authenticator
+                decision = authenticator.check(shown)
+        self._deciding = None
+        self._decided(decision, shown.connect)
+
+    def _decided(self, grant: Grant | None, said: ConnectOptions) -> None:
+        if grant is None:
+            self._refuse()
+        elif said.protocol not in (0, PROTOCOL):
+            self.connection.close("invalid client protocol", "Bad Client Protocol Version")
+        elif said.no_responders and not said.headers:
+            self.connection.close(
+                "no responders requires headers support", "No Responders Requires Headers"
+            )
+        else:
+            self._granted(grant)
+            self.connection.accept(
+                verbose=said.verbose,
+                pedantic=said.pedantic,
+                echo=said.echo,
+                headers=said.headers,
+                no_responders=said.no_responders,
+                permissions=self._running.settings.permissions.of(grant.rules),
+            )
+
+    def _granted(self, grant: Grant) -> None:
+        self.grant = grant
+        self.facts.user = grant.user
+
+    def _refuse(self) -> None:
+        self._running.log.error("authentication error", **self._who())
+        self.connection.close(_AUTHORIZATION_VIOLATION, _AUTHENTICATION_FAILURE)
+
+    def _info(self, nonce: str = "") -> bytes:
+        running = self._running
+        return info_line(
+            info_fields(
+                running.identity,
+                running.options,
+                auth_required=running.settings.authenticator.credentials_required,
+                peer=Peer(self.facts.cid, self.facts.ip, nonce),
+                lame_duck=running.lame_duck,
+            )
+        )
+
+    def _log(self, text: str) -> None:
+        if self._running.log.debugging:
+            self._running.log.debug(text, **self._who())
+
+    def _who(self) -> dict[str, object]:
+        facts = self.facts
+        host = f"[{facts.ip}]" if ":" in facts.ip else facts.ip
+        who: dict[str, object] = {"client": f"{host}:{facts.port}", "cid": facts.cid}
+        return who | {
+            key: value for key in ("user", "name") if (value := getattr(facts, key)) != ""
+        }

@@ -1,0 +1,71 @@
+"""What the server itself answers under `$SYS`.
+
+There is no `$JS.API`: a request to it finds no responders, as with a server without JetStream.
+"""
+
+import itertools
+import json
+from typing import Any
+
+from mq9.config import PermissionRules
+from mq9.server.clock import now_ms, timestamp
+from mq9.server.info import NATS_VERSION
+from mq9.server.running import Running
+
+USER_INFO = "$SYS.REQ.USER.INFO"
+_ACCOUNT = "$G"
+
+
+class SystemSubjects:
+    """Answers requests to the server's own subjects."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._sequence = itertools.count(1)
+        running.broker.serve(USER_INFO, self._user_info)
+
+    def _user_info(
+        self, cid: int, _subject: str, reply: str, _headers: bytes, _payload: bytes
+    ) -> None:
+        session = self._running.clients.open.get(cid)
+        if session is None or not reply:
+            return
+        rules = session.grant.rules if session.grant else None
+        user = {
+            "user": session.facts.user,
+            "account": _ACCOUNT,
+            "account_name": _ACCOUNT,
+            **({"permissions": permissions_document(rules)} if rules else {}),
+        }
+        answer = {"server": self._server(), "data": user}
+        document = json.dumps(answer, separators=(",", ":")).encode()
+        self._running.broker.answer(cid, reply, document)
+
+    def _server(self) -> dict[str, Any]:
+        identity = self._running.identity
+        return {
+            "name": identity.name,
+            "host": identity.host,
+            "id": identity.server_id,
+            "ver": NATS_VERSION,
+            "jetstream": False,
+            "flags": 0,
+            "seq": next(self._sequence),
+            "time": timestamp(now_ms()),
+        }
+
+
+def permissions_document(rules: PermissionRules) -> dict[str, Any]:
+    """Permissions with nats-server's field names; times are in nanoseconds."""
+    publish = _lists(rules.publish_allow, rules.publish_deny)
+    subscribe = _lists(rules.subscribe_allow, rules.subscribe_deny)
+    responses = {"max": rules.responses_max, "ttl": (rules.responses_ttl_ms or 0) * 1_000_000}
+    return {
+        **({"publish": publish} if publish else {}),
+        **({"subscribe": subscribe} if subscribe else {}),
+        **({"responses": responses} if rules.responses_max is not None else {}),
+    }
+
+
+def _lists(allow: tuple[str, ...] | None, deny: tuple[str, ...]) -> dict[str, list[str]]:
+    return {**({"allow": list(allow)} if allow else {}), **({"deny": list(deny)} if deny else {})}

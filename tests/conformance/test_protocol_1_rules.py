@@ -1,0 +1,268 @@
+"""Rules for every command: replies, bad input, times, and who may listen."""
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.conformance.conftest import Create
+from tests.mail import Mail, payloads
+from tests.peers import until
+
+Connect = Callable[[], Mail]
+
+
+def commands(box: str) -> list[tuple[str, object]]:
+    """One request of each command that succeeds or fails, as it happens."""
+    return [
+        ("MAILBOX.CREATE", {"name": box}),
+        (f"MSG.SEND.{box}", b"hello"),
+        (f"MSG.FETCH.{box}", {"group_name": "g", "deliver": "earliest"}),
+        (f"MSG.ACK.{box}", {"group_name": "g", "msg_id": 0}),
+        (f"MSG.QUERY.{box}", {}),
+        (f"MSG.DELETE.{box}.0", b""),
+    ]
+
+
+def test_every_request_gets_exactly_one_reply(mail: Mail, box: str) -> None:
+    """Whatever the command and its outcome, one reply comes, and no second one."""
+    subjects = [mail.begin(*command) for command in commands(box)]
+    for subject in subjects:
+        mail.reply(subject)
+    # Whatever else was coming would be before this.
+    mail.deliver(box)
+    mail.ping()
+    assert mail.arrived == {}
+
+
+def test_replies_are_compact_json_with_the_error_first(mail: Mail, box: str) -> None:
+    """A reply is JSON without spaces; `error` comes first and is empty on success."""
+    for command in commands(box):
+        text = mail.text(*command)
+        answer = json.loads(text)
+        assert json.dumps(answer, separators=(",", ":"), ensure_ascii=False) == text
+        assert next(iter(answer)) == "error"
+        assert (answer["error"] == "") == (command[0] != "MAILBOX.CREATE"), command
+
+
+def test_replies_have_their_keys_in_the_order_of_the_documents(mail: Mail, fresh_name: str) -> None:
+    """The keys of each reply, in order."""
+    box = fresh_name
+    created = mail.done("MAILBOX.CREATE", {"name": box, "ttl": 600})
+    assert list(created) == ["error", "mail_address"]
+    headers = {"mq9-key": "k", "mq9-tags": "a", "mq9-ttl": "60", "X": "y"}
+    assert list(mail.done(f"MSG.SEND.{box}", b"\xff", headers)) == ["error", "msg_id"]
+    fetched = mail.done(f"MSG.FETCH.{box}", {"group_name": "g", "deliver": "earliest"})
+    assert list(fetched) == ["error", "messages"]
+    entry = ["msg_id", "payload", "encoding", "priority", "create_time"]
+    entry += ["key", "tags", "headers", "expires_at"]
+    assert list(fetched["messages"][0]) == [*entry, "deliveries"]
+    queried = mail.done(f"MSG.QUERY.{box}")
+    assert list(queried) == ["error", "messages"]
+    assert list(queried["messages"][0]) == entry
+    assert list(mail.done(f"MSG.ACK.{box}", {"group_name": "g", "msg_id": 0})) == ["error"]
+    assert list(mail.done(f"MSG.DELETE.{box}.0")) == ["error", "deleted"]
+
+
+def test_a_request_without_a_reply_subject_is_carried_out_and_not_answered(
+    mail: Mail, fresh_name: str
+) -> None:
+    """All commands work when nobody waits for the answer, and nothing is sent back."""
+    box = fresh_name
+    mail.publish("$mq9.AI.MAILBOX.CREATE", {"name": box, "ttl": 600})
+    until(lambda: mail.ask(f"MSG.QUERY.{box}")["error"] == "", "the mailbox is there")
+    mail.publish(f"$mq9.AI.MSG.SEND.{box}", b"one")
+    mail.publish(f"$mq9.AI.MSG.SEND.{box}", b"two")
+    mail.publish(f"$mq9.AI.MSG.SEND.{box}", b"three")
+    mail.publish(f"$mq9.AI.MSG.DELETE.{box}.1")
+    mail.publish(f"$mq9.AI.MSG.FETCH.{box}", {"group_name": "g", "deliver": "earliest"})
+    mail.publish(f"$mq9.AI.MSG.ACK.{box}", {"group_name": "g", "msg_id": 0})
+    mail.publish(f"$mq9.AI.MSG.SEND.{box}", b"refused", {"mq9-priority": "none such"})
+    mail.ping()
+    assert payloads(mail.done(f"MSG.QUERY.{box}")["messages"]) == ["one", "three"]
+    assert payloads(mail.fetch(box, "g")) == ["three"]
+    assert mail.arrived == {}
+    assert mail.errors == []
+
+
+BAD_INPUT = {
+    "broken JSON": ("MSG.FETCH.{box}", b'{"deliver":', "EOF while parsing"),
+    "wrong type": ("MSG.FETCH.{box}", {"config": {"num_msgs": "ten"}}, "config.num_msgs"),
+    "unknown enum value": ("MSG.FETCH.{box}", {"deliver": "oldest"}, "deliver"),
+    "bad address": ("MSG.FETCH.task-1", {}, 'invalid mail_address "task-1"'),
+    "number out of range": ("MSG.FETCH.{box}", {"config": {"num_msgs": 0}}, "config.num_msgs is 0"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_INPUT)
+def test_bad_input_gets_an_error_changes_nothing_and_keeps_the_connection(
+    mail: Mail, box: str, kind: str
+) -> None:
+    """The error names what is wrong and where; the long table is in test_protocol_bad_input."""
+    command, request, problem = BAD_INPUT[kind]
+    answer = mail.ask(command.replace("{box}", box), request)
+    assert problem in answer["error"]
+    assert answer["messages"] == []
+    assert mail.deliver(box) == 0
+    assert mail.errors == []
+
+
+def test_a_payload_over_the_limit_gets_an_error_and_keeps_the_connection(
+    mail: Mail, box: str
+) -> None:
+    """More than `max_payload` is refused like any other bad input."""
+    limit: int = mail.info["max_payload"]
+    answer = mail.ask(f"MSG.SEND.{box}", bytes(limit + 1))
+    assert "max_payload" in answer["error"] or str(limit) in answer["error"]
+    assert answer["msg_id"] == -1
+    assert mail.deliver(box, b"after it") == 0
+    assert payloads(mail.fetch(box)) == ["after it"]
+
+
+def test_an_empty_payload_means_an_empty_object(mail: Mail, box: str) -> None:
+    """Where all fields are optional, nothing at all is a valid request."""
+    mail.deliver(box, b"there")
+    assert mail.done(f"MSG.QUERY.{box}", b"") == mail.done(f"MSG.QUERY.{box}", {})
+    assert mail.done(f"MSG.FETCH.{box}", b"") == {"error": "", "messages": []}
+    assert mail.done("MAILBOX.CREATE", b"")["mail_address"] != ""
+    assert "group_name" in mail.ask(f"MSG.ACK.{box}", b"")["error"]
+
+
+def test_unknown_fields_are_ignored(mail: Mail, fresh_name: str) -> None:
+    """A field from the future does no harm."""
+    box = fresh_name
+    other: dict[str, object] = {"colour": "blue", "nested": {"deep": [1, None]}}
+    mail.done("MAILBOX.CREATE", {"name": box, "ttl": 600} | other)
+    mail.deliver(box, b"m")
+    request = {"group_name": "g", "deliver": "earliest", "config": other} | other
+    assert len(mail.done(f"MSG.FETCH.{box}", request)["messages"]) == 1
+    mail.done(f"MSG.ACK.{box}", {"group_name": "g", "msg_id": 0} | other)
+    assert len(mail.done(f"MSG.QUERY.{box}", other)["messages"]) == 1
+    mail.done(f"MSG.DELETE.{box}.0", other)
+
+
+def test_error_replies_keep_the_shape_of_success(mail: Mail, fresh_name: str, box: str) -> None:
+    """Each error has the keys of the success reply, with values that mean nothing."""
+    missing = f"mailbox {fresh_name} does not exist"
+    answers = [
+        mail.text("MAILBOX.CREATE", {"name": box}),
+        mail.text(f"MSG.SEND.{fresh_name}"),
+        mail.text(f"MSG.FETCH.{fresh_name}"),
+        mail.text(f"MSG.ACK.{fresh_name}", {"group_name": "g", "msg_id": 0}),
+        mail.text(f"MSG.QUERY.{fresh_name}"),
+        mail.text(f"MSG.DELETE.{fresh_name}.0"),
+    ]
+    assert answers == [
+        f'{{"error":"mailbox {box} already exists","mail_address":""}}',
+        f'{{"error":"{missing}","msg_id":-1}}',
+        f'{{"error":"{missing}","messages":[]}}',
+        f'{{"error":"{missing}"}}',
+        f'{{"error":"{missing}","messages":[]}}',
+        f'{{"error":"{missing}","deleted":false}}',
+    ]
+
+
+def test_the_text_for_a_message_that_is_not_there_is_literal(mail: Mail, box: str) -> None:
+    """DELETE of what is not there says `message not found`, word for word."""
+    assert mail.text(f"MSG.DELETE.{box}.7") == '{"error":"message not found","deleted":false}'
+
+
+def test_times_on_the_wire_are_whole_seconds(mail: Mail, box: str) -> None:
+    """`create_time` and `expires_at` are Unix seconds, and headers count in seconds."""
+    before = int(time.time()) - 1
+    mail.deliver(box, ttl=100)
+    [entry] = mail.fetch(box)
+    after = int(time.time()) + 1
+    assert type(entry["create_time"]) is int
+    assert before <= entry["create_time"] <= after
+    assert type(entry["expires_at"]) is int
+    assert before + 100 <= entry["expires_at"] <= after + 101
+
+
+@pytest.mark.parametrize("pattern", [">", "$mq9.>", "*.*.>", "*.*.*.*.>", "$mq9.*.MSG.SEND.>"])
+def test_a_wildcard_never_receives_broker_traffic(
+    mail: Mail, connect: Connect, box: str, pattern: str
+) -> None:
+    """However wide a subscription, requests to the broker do not reach it."""
+    spy = connect()
+    spy.send(f"SUB {pattern} spy\r\n".encode())
+    spy.ping()
+    assert spy.errors == []
+    mail.deliver(box, b"secret")
+    mail.fetch(box, "g")
+    mail.publish("$mq9.AI.NO.SUCH.COMMAND", b"secret")
+    mail.ping()
+    spy.ping()
+    seen = [each.subject for found in spy.arrived.values() for each in found]
+    assert [subject for subject in seen if subject.startswith("$mq9")] == []
+
+
+@pytest.mark.parametrize("pattern", [">", "_INBOX.>", "_INBOX.*.*", "*.*.*"])
+def test_the_replies_of_the_broker_reach_nobody_but_the_one_who_asked(
+    mail: Mail, connect: Connect, box: str, pattern: str
+) -> None:
+    """They hold addresses and messages, which no wildcard may collect."""
+    spy = connect()
+    spy.send(f"SUB {pattern} spy\r\n".encode())
+    spy.ping()
+    address = mail.done("MAILBOX.CREATE", {"ttl": 60})["mail_address"]
+    mail.deliver(box, b"secret")
+    assert payloads(mail.fetch(box)) == ["secret"]
+    mail.done(f"MSG.QUERY.{box}")
+    mail.raw(f"MSG.FETCH.{box}", {"deliver": "earliest", "config": {"format": "raw"}})
+    spy.ping()
+    seen = b" ".join(each.payload for found in spy.arrived.values() for each in found)
+    assert address.encode() not in seen
+    assert b"secret" not in seen
+
+
+def test_the_widest_wildcard_sees_ordinary_subjects(
+    mail: Mail, connect: Connect, fresh_name: str
+) -> None:
+    """`>` goes on receiving everything that is not the broker's."""
+    spy = connect()
+    spy.send(b"SUB > spy\r\n")
+    spy.ping()
+    mail.publish(fresh_name, b"open")
+    mail.publish("$mq9.other", b"also open")
+    mail.ping()
+    spy.ping()
+    assert [message.payload for message in spy.arrived[fresh_name]] == [b"open"]
+    assert b"also open" in [message.payload for message in spy.arrived["$mq9.other"]]
+
+
+RESERVED = [
+    "$mq9.AI.>",
+    "$mq9.AI.*",
+    "$mq9.AI.MSG.>",
+    "$mq9.AI.MSG.SEND.*",
+    "$mq9.AI.MSG.SEND.task.001",
+    "$mq9.AI.MSG.FETCH.>",
+    "$mq9.AI.MAILBOX.CREATE",
+    "$mq9.AI.INBOX.*.normal",
+    "$mq9.AI.MAILBOX.MSG.*",
+]
+
+
+@pytest.mark.parametrize("pattern", RESERVED)
+def test_a_subscription_inside_the_broker_is_refused(
+    mail: Mail, connect: Connect, create: Create, pattern: str
+) -> None:
+    """It is answered with a permissions violation that names it, and receives nothing."""
+    spy = connect()
+    spy.send(f"SUB {pattern} spy\r\n".encode())
+    spy.ping()
+    assert spy.errors == [f'Permissions Violation for Subscription to "{pattern}"']
+    mail.deliver(create(), b"secret")
+    spy.ping()
+    assert spy.arrived == {}
+
+
+@pytest.mark.parametrize("pattern", RESERVED[:2])
+def test_a_queue_subscription_inside_the_broker_is_refused(connect: Connect, pattern: str) -> None:
+    """The same with a queue group."""
+    spy = connect()
+    spy.send(f"SUB {pattern} workers spy\r\n".encode())
+    spy.ping()
+    [error] = spy.errors
+    assert error.startswith(f'Permissions Violation for Subscription to "{pattern}"')

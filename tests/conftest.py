@@ -1,0 +1,50 @@
+"""Fixtures that start servers: one for the whole session, or one for a test."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.peers import NATS_SERVER, NATS_SERVER_BINARY, Serve, Server, start
+
+
+def starter(folder: Path, stack: ExitStack) -> Serve:
+    """Starts servers in folders of their own, to be stopped with `stack`."""
+    count = 0
+
+    def serve(config: str = "", *flags: str, port: int = -1, peer: str | None = None) -> Server:
+        nonlocal count
+        count += 1
+        server = start(folder / f"server{count}", config, *flags, port=port, peer=peer)
+        stack.callback(server.stop)
+        return server
+
+    return serve
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Starts servers that end with the test."""
+    with ExitStack() as stack:
+        yield starter(tmp_path, stack)
+
+
+@pytest.fixture(scope="session")
+def serve_for_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """Starts servers that several tests share."""
+    with ExitStack() as stack:
+        yield starter(tmp_path_factory.mktemp("session"), stack)
+
+
+@pytest.fixture(scope="session")
+def server(serve_for_session: Serve) -> Server:
+    """A server without any configuration, shared by all tests that leave it as it was."""
+    return serve_for_session()
+
+
+@pytest.fixture(scope="session")
+def real_server(serve_for_session: Serve) -> Server:
+    """A nats-server without any configuration, to compare with."""
+    if not NATS_SERVER_BINARY.exists():
+        pytest.skip(f"needs {NATS_SERVER_BINARY.name} next to the interpreter: make setup")
+    return serve_for_session(peer=NATS_SERVER)

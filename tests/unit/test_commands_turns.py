@@ -1,0 +1,129 @@
+"""Whose turn it is: short rounds, fair to all, and nothing lost on the way."""
+
+import asyncio
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+import pytest
+
+from mq9.commands.surroundings import Grant
+from mq9.commands.turns import Turns
+
+
+class Client:
+    """A client that notes whether it is read from."""
+
+    grant: Grant | None = None
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def pause_reading(self) -> None:
+        self.heard.append("pause")
+
+    def resume_reading(self) -> None:
+        self.heard.append("resume")
+
+
+@dataclass
+class Room:
+    """Clients by number."""
+
+    open: dict[int, Client] = field(default_factory=dict)
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room({1: Client(), 2: Client()})
+
+
+def steps(done: list[str], name: str, count: int = 0) -> Generator[None, None, None]:
+    for _ in range(count):
+        done.append(f"{name}:")
+        yield
+    done.append(name)
+
+
+def busy(done: list[str], name: str) -> Generator[None, None, None]:
+    """Takes longer than a round may."""
+    end = time.perf_counter() + 0.002
+    while time.perf_counter() < end:
+        pass
+    done.append(name)
+    return
+    yield
+
+
+async def until_idle(done: list[str], count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(done) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+async def test_short_work_is_done_at_once(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    turns.add(1, steps(done, "a"))
+    turns.add(1, steps(done, "b"))
+    assert done == ["a", "b"]
+
+
+async def test_connections_take_turns_and_keep_their_own_order(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    turns.add(1, steps(done, "long", 3))
+    turns.add(1, steps(done, "behind"))
+    turns.add(2, steps(done, "other", 1))
+    assert done == ["long:", "other:"]
+    await until_idle(done, 7)
+    assert done == ["long:", "other:", "long:", "other", "long:", "long", "behind"]
+
+
+async def test_a_round_that_has_had_enough_leaves_the_loop_to_others(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    turns.add(1, busy(done, "a"))
+    turns.add(2, busy(done, "b"))
+    turns.add(1, busy(done, "c"))
+    assert done == ["a"]
+    asyncio.get_running_loop().call_soon(done.append, "loop")
+    await until_idle(done, 4)
+    assert done == ["a", "b", "loop", "c"]
+
+
+async def test_a_long_line_is_not_read_from_until_it_is_short(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    turns.add(1, steps(done, "first", 1))
+    for number in range(1500):
+        turns.add(1, steps(done, str(number)))
+    assert room.open[1].heard == ["pause"]
+    await until_idle(done, 1502)
+    assert room.open[1].heard == ["pause", "resume"]
+    assert done[2:] == [str(number) for number in range(1500)]
+    assert room.open[2].heard == []
+
+
+async def test_a_client_that_left_has_its_changes_made_and_its_searches_dropped(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    turns.add(1, steps(done, "search", 5))
+    turns.add(1, steps(done, "change"))
+    turns.add(1, steps(done, "late", 5))
+    turns.add(2, steps(done, "other", 3))
+    del room.open[1]
+    await until_idle(done, 8)
+    assert [each for each in done if "other" not in each] == [
+        "search:",
+        "search:",
+        "change",
+        "late:",
+    ]
+    assert done[-1] == "other"
+
+
+async def test_nothing_runs_after_the_end(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    turns.add(1, steps(done, "a", 5))
+    turns.close()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert done == ["a:"]
+    turns.add(1, steps(done, "late"))
+    assert done == ["a:", "late"]
