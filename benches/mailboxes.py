@@ -30,6 +30,8 @@ from nats_runs import BenchError
 OURS, PEERS = "mq9", ("JetStream", "Redis")
 NUMBERS = ("rounds", "seconds", "warmup", "attempts", "wait", "stored")
 MEDIANS = ("rate", "server_cpu_us", "server_cores", "generator_cores", "others_cores")
+# JetStream stores all that waits before it answers the first, with a sync for each if it has to.
+PATIENCE_SECONDS = 25
 IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
 
 
@@ -107,17 +109,16 @@ class Bench:
     options: argparse.Namespace
     awake: Sequence[int]
 
-    def measure(self, results: Sequence[Results]) -> None:
-        """Every row on every contender in every round; who is first changes with the round."""
+    def round(self, number: int, results: Sequence[Results]) -> None:
+        """Every row on every contender; who is first changes with the number of the round."""
         total = self.options.rounds * len(results)
-        for number in range(self.options.rounds):
-            for done, result in enumerate(results, start=number * len(results) + 1):
-                progress(f"[{done}/{total}] round {number + 1}: {result.row.name}:", end="")
-                order = list(result.contenders)[:: -1 if number % 2 else 1]
-                for name, run in self.turn(result.row, order).items():
-                    result.runs.setdefault(name, []).append(run)
-                    progress(f" {name} {rate(run['rate'])}", end="")
-                progress("")
+        for done, result in enumerate(results, start=number * len(results) + 1):
+            progress(f"[{done}/{total}] round {number + 1}: {result.row.name}:", end="")
+            order = list(result.contenders)[:: -1 if number % 2 else 1]
+            for name, run in self.turn(result.row, order).items():
+                result.runs.setdefault(name, []).append(run)
+                progress(f" {name} {rate(run['rate'])}", end="")
+            progress("")
 
     def turn(self, row: Row, order: Sequence[Contender]) -> dict[str, dict[str, Any]]:
         """One row on all, again while others disturb it; the least disturbed attempt counts."""
@@ -150,7 +151,7 @@ class Bench:
                 words += ["--seconds", str(self.options.seconds)]
                 # A drained mailbox cannot be measured, so its warm-up is short.
                 warmup = min(self.options.warmup, 0.1) if drains else self.options.warmup
-                words += ["--warmup", str(warmup)]
+                words += ["--warmup", str(warmup), "--patience", str(PATIENCE_SECONDS)]
                 try:
                     run = self.run_load(words, server)
                 except BenchError as error:
@@ -222,7 +223,9 @@ def table(results: Sequence[Results], servers: Sequence[str]) -> str:
         cells = [result.row.name]
         cells += [shown(result, way, lambda r, w: rate(r.median(w, "rate"))) for way in ways]
         cells += [ratio_text(result.ratio(peer)) for peer in peers]
-        cells += [f"{result.row.goal:g}", verdict(result, peers)]
+        # Without JetStream there is nothing to hold against its goal.
+        goal = f"{result.row.goal:g}" if result.best("JetStream") else ""
+        cells += [goal, verdict(result, peers)]
         cells += [shown(result, way, lambda r, w: micros(r.latency_us(w, "p99"))) for way in ways]
         cells += [
             shown(result, way, lambda r, w: micros(r.median(w, "server_cpu_us"))) for way in ways
@@ -256,7 +259,10 @@ def verdict(result: Results, peers: Sequence[str]) -> str:
     short = [
         peer for peer, ratio in ratios.items() if ratio is not None and ratio < result.goal(peer)
     ]
-    return f"no: {', '.join(short)}" if short else "yes"
+    if short:
+        return f"no: {', '.join(short)}"
+    missing = [peer for peer, ratio in ratios.items() if ratio is None]
+    return f"yes, without {', '.join(missing)}" if missing else "yes"
 
 
 def ways_table(results: Sequence[Results]) -> str:
@@ -281,10 +287,8 @@ def plot(results: Sequence[Results], sync: str) -> str:
 
 
 def version(command: Sequence[str]) -> str:
-    """What a server says about its version."""
-    run = subprocess.run(
-        [*command, "--version"], capture_output=True, text=True, timeout=20, check=False
-    )
+    """What a server says to this command."""
+    run = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     return (run.stdout or run.stderr).strip()
 
 
@@ -370,7 +374,16 @@ def main(words: Sequence[str] | None = None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     data = (options.data or options.out).resolve()
     check_disk(data)
-    before = machine()
+    asked = {"mq9": [*servers.get("mq9", [])[:-1], "version"]}
+    about = {
+        "machine": machine(),
+        "versions": {
+            name: version(asked.get(name, [*command, "--version"]))
+            for name, command in servers.items()
+        },
+        "settings": {name: getattr(options, name) for name in (*NUMBERS, "cpu", "awake", "quick")},
+        "servers": list(servers),
+    }
     results = [Results(row, line_up(row, servers)) for row in rows]
     cores = os.sched_getaffinity(0) if options.awake else ()
     with (
@@ -378,30 +391,28 @@ def main(words: Sequence[str] | None = None) -> int:
         keeping_awake(cores) as awake,
     ):
         stores = Stores(Path(folder), load, options.stored)
-        Bench(load, Path(folder), stores, options, awake).measure(results)
-    versions = {name: version(command) for name, command in servers.items() if name != "mq9"}
-    versions["mq9"] = version([*servers["mq9"][:-1], "version"]) if "mq9" in servers else ""
-    settings = {name: getattr(options, name) for name in (*NUMBERS, "cpu", "awake")}
-    document = {
-        "machine": before,
-        "versions": versions,
-        "settings": settings | {"quick": options.quick},
-        "servers": list(servers),
-        "rows": [result.summary() for result in results],
-    }
-    (options.out / "result.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+        bench = Bench(load, Path(folder), stores, options, awake)
+        for number in range(options.rounds):
+            bench.round(number, results)
+            # A later round may fail, and takes minutes.
+            write(options.out, about, results)
     sys.stdout.write(table(results, list(servers)) + "\n" + ways_table(results) + "\n")
     if "Redis" not in servers:
         sys.stdout.write("Redis was not measured.\n")
-    if {"mq9", "JetStream"} <= servers.keys():
-        for sync in ("interval", "always"):
-            path = options.out / f"ratio-{sync}.svg"
-            path.write_text(plot(results, sync), "utf-8")
     others = statistics.median(
         run["others_cores"] for result in results for runs in result.runs.values() for run in runs
     )
     progress(f"other processes used {others:.2f} cores meanwhile; results are in {options.out}")
     return 0
+
+
+def write(out: Path, about: Mapping[str, Any], results: Sequence[Results]) -> None:
+    """Puts what was measured so far into files."""
+    document = {**about, "rows": [result.summary() for result in results]}
+    (out / "result.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    if {"mq9", "JetStream"} <= set(about["servers"]):
+        for sync in ("interval", "always"):
+            (out / f"ratio-{sync}.svg").write_text(plot(results, sync), "utf-8")
 
 
 if __name__ == "__main__":
