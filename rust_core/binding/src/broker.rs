@@ -173,23 +173,6 @@ impl Broker {
         Ok(())
     }
 
-    /// Publishes a message of the server itself; to how many it went.
-    #[pyo3(signature = (subject, payload, *, reply="", headers=None))]
-    fn publish(
-        &self,
-        py: Python<'_>,
-        subject: &str,
-        payload: &[u8],
-        reply: &str,
-        headers: Option<&[u8]>,
-    ) -> PyResult<usize> {
-        let (subject, reply) = (subject.as_bytes(), reply.as_bytes());
-        let headers = headers.unwrap_or_default();
-        let delivered = self.lock().core.publish(None, subject, reply, headers, payload);
-        self.drive(py)?;
-        Ok(delivered)
-    }
-
     /// Counters over all connections.
     fn stats(&self) -> BrokerStats {
         BrokerStats::new(&self.lock().core)

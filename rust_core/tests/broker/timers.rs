@@ -98,3 +98,31 @@ fn a_new_deadline_is_told_of_once() {
     server.broker.expect_authentication(client, 700, 0);
     assert_eq!(server.broker.new_deadline(), Some(500));
 }
+
+#[test]
+fn the_time_for_a_polite_end_begins_when_it_does() {
+    let mut server = Driver::with(Limits { write_deadline_ms: 1_000, ..Limits::default() });
+    let client = server.client();
+    // Nothing was due meanwhile, so nobody has looked at the clock.
+    server.now_us += 60_000_000;
+    server.say(client, "NONSENSE\r\n");
+    server.pass_ms(900);
+    assert_eq!(server.closed.get(&client), Some(&false));
+    server.pass_ms(200);
+    assert_eq!(server.closed.get(&client), Some(&true));
+}
+
+#[test]
+fn a_silent_client_is_asked_unless_its_handshake_has_a_deadline() {
+    let mut server = Driver::with(Limits { ping_interval_ms: 10_000, ..Limits::default() });
+    let (free, watched) = (server.broker.open(true, 0), server.broker.open(true, 0));
+    for id in [free, watched] {
+        server.broker.greet(id, 0);
+    }
+    server.broker.expect_authentication(watched, 60_000, 0);
+    server.pass_ms(3_000);
+    assert_eq!((server.hear(free).as_str(), server.hear(watched).as_str()), ("PING\r\n", ""));
+    server.pass_ms(10_000);
+    server.pass_ms(10_000);
+    assert_eq!(server.closed.keys().collect::<Vec<_>>(), [&free]);
+}
