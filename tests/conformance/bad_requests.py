@@ -37,6 +37,7 @@ ADDRESSES = {
     "task_001": "only a-z, 0-9 and dots",
     "task%2e1": "only a-z, 0-9 and dots",
     "task/1": "only a-z, 0-9 and dots",
+    "$agents": "only a-z, 0-9 and dots",
     "täsk": "only a-z, 0-9 and dots",
     "task.*": "only a-z, 0-9 and dots",
     "task.>": "only a-z, 0-9 and dots",

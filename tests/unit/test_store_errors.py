@@ -99,6 +99,15 @@ def test_invalid_address(store: Store) -> None:
         store.create_mailbox("A", now=NOW)
 
 
+def test_a_dollar_makes_a_name_that_is_no_address(store: Store) -> None:
+    store.create_mailbox("$own", now=NOW)
+    assert store.send("$own", b"kept", now=NOW) == 0
+    with pytest.raises(errors.InvalidAddress, match="it may hold only a-z, 0-9 and dots"):
+        store.create_mailbox("$$own", now=NOW)
+    with pytest.raises(errors.InvalidAddress):
+        store.create_mailbox("b", dead_letter="$own", max_deliver=1, now=NOW)
+
+
 @pytest.mark.parametrize(
     ("field", "name", "args", "keywords"),
     [

@@ -80,6 +80,8 @@ class Create:
     def _answer(self, call: Call) -> CreateReply:
         request = read(CreateRequest, call.payload)
         address = _generated() if request.name is None else request.name
+        # The store has names of its own as well, which are nobody's address.
+        check_address(address)
         created = self._create(address, request)
         if request.name is not None and request.type is None and request.public is None:
             return CreateReply(mail_address=address)

@@ -5,6 +5,11 @@ use crate::error::{Error, Result};
 /// The longest address, in bytes.
 pub const MAX_ADDRESS: usize = 128;
 
+/// Accepts what the store can hold: an address, or `$` and an address, which no client can name.
+pub fn check_name(name: &str) -> Result<()> {
+    check_address(name.strip_prefix('$').unwrap_or(name))
+}
+
 /// Accepts lowercase letters, digits and inner dots, 1 to 128 characters; names the rule broken.
 pub fn check_address(address: &str) -> Result<()> {
     let bytes = address.as_bytes();

@@ -11,7 +11,7 @@ mod sideline;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-pub use address::{MAX_ADDRESS, check_address};
+pub use address::{MAX_ADDRESS, check_address, check_name};
 pub use lane::{Entry, Lane};
 pub use lane_codec::{LanePart, LaneSnapshot};
 pub use level::{LEVELS, Level};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Store, space_for};
 use crate::error::{Error, Result};
 use crate::log::Space;
-use crate::mailbox::{Mailbox, Policy, check_address};
+use crate::mailbox::{Mailbox, Policy, check_name};
 use crate::time::Now;
 use crate::wire::op::Op;
 
@@ -29,7 +29,7 @@ impl Store {
     /// Creates a mailbox.
     pub fn create_mailbox(&mut self, new: &NewMailbox<'_>, now: Now) -> Result<()> {
         self.tick(now);
-        check_address(new.address)?;
+        check_name(new.address)?;
         new.policy.check()?;
         if new.desc.len() > MAX_DESC {
             let problem =

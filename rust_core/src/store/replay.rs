@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::group::ranges::{DeliveryRanges, IdRanges};
 use crate::group::{Delivered, Member};
 use crate::log::{Log, Lsn, names};
-use crate::mailbox::{LEVELS, Level, Mailbox, Policy, check_address};
+use crate::mailbox::{LEVELS, Level, Mailbox, Policy, check_name};
 use crate::wire::op::{MAX_ID, MemberName, Message, Op, kind};
 use crate::wire::record::{FLAG_MORE, FLAG_REST, FLAGS, Record};
 
@@ -328,7 +328,7 @@ impl<'s> Replay<'s> {
         if self.known.has(number) {
             return Ok(self.find(number, at));
         }
-        if check_address(message.address).is_err() || self.is_superseded(number, message.address) {
+        if check_name(message.address).is_err() || self.is_superseded(number, message.address) {
             return Ok(None);
         }
         self.orphans.push((number, Damage::at(at, 0, DamageKind::Orphan)));
