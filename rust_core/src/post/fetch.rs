@@ -5,7 +5,6 @@ use super::reply::{Answer, Batch, Shape};
 use super::request::{self, Deliver, FetchBody, Format};
 use super::{Call, MAX_POLLS, Post, Refusal, Reply, ReplySubject, address_of};
 use crate::error::Error;
-use crate::log::Lsn;
 use crate::store::{Fetch, FetchOutcome, Fetched, GroupFetch, MemberId, Start, Store};
 use crate::time::Now;
 
@@ -44,9 +43,10 @@ impl Post {
         };
         let shape = form.shape();
         match store.fetch(request, now) {
+            Ok(FetchOutcome::Messages(_)) if call.reply.is_empty() => {}
             Ok(FetchOutcome::Messages(batch)) => {
                 let answer = form.write(&batch);
-                self.answer(store, call, shape, Ok(answer));
+                self.keep(batch.known(), Reply::new(call.cid, call.reply, shape, answer));
             }
             // Without a reply subject nobody waits for the answer.
             Ok(FetchOutcome::Waiting(waiter)) if call.reply.is_empty() => {
@@ -62,12 +62,12 @@ impl Post {
     }
 
     /// Answers a long poll that is over.
-    pub(super) fn finish_poll(&mut self, poll: Poll, outcome: Result<Fetched, Error>, end: Lsn) {
+    pub(super) fn finish_poll(&mut self, poll: Poll, outcome: Result<Fetched, Error>) {
         let shape = poll.form.shape();
         match outcome {
             Ok(batch) => {
                 let answer = poll.form.write(&batch);
-                self.keep(end, Reply::new(poll.cid, &poll.subject, shape, answer));
+                self.keep(batch.known(), Reply::new(poll.cid, &poll.subject, shape, answer));
             }
             Err(error) => {
                 let answer = Answer::Error(error.to_string());

@@ -119,8 +119,7 @@ impl Post {
         if self.held_bytes < MAX_HELD_BYTES / 4 {
             for completion in store.some_completions(COLLECTED_BYTES, now) {
                 if let Some(poll) = self.polls.remove(&completion.waiter) {
-                    let end = store.end();
-                    self.finish_poll(poll, completion.outcome, end);
+                    self.finish_poll(poll, completion.outcome);
                 }
             }
         }

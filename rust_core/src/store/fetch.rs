@@ -175,7 +175,10 @@ impl Store {
                 None => self.fetch_for_nobody(index, request, cursors, now),
             };
             match outcome {
-                Ok(batch) => return Ok(batch),
+                Ok(mut batch) => {
+                    batch.note(self.end());
+                    return Ok(batch);
+                }
                 Err(Unread::Damaged) => {}
                 Err(Unread::Failed(e)) => return Err(e),
             }
@@ -234,7 +237,8 @@ impl Store {
             }
         };
         let picks: Vec<_> = plan.picks.iter().map(|p| (p.level, p.entry, p.count)).collect();
-        let batch = self.read(index, &picks)?;
+        let mut batch = self.read(index, &picks)?;
+        batch.note(self.end());
         let deliveries = plan.picks.iter().map(Pick::delivered);
         if !self.state.in_memory(index) {
             let mut encoded = Vec::new();

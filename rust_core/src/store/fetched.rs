@@ -1,5 +1,6 @@
 //! A batch of messages read from the store, in one buffer.
 
+use crate::log::Lsn;
 use crate::mailbox::{Entry, Level};
 use crate::wire::op::Message;
 
@@ -23,11 +24,23 @@ pub struct Meta {
 pub struct Fetched {
     bytes: Vec<u8>,
     list: Vec<Meta>,
+    known: Option<Lsn>,
 }
 
 impl Fetched {
     pub(super) fn new(bytes: Vec<u8>, capacity: usize) -> Fetched {
-        Fetched { bytes, list: Vec::with_capacity(capacity) }
+        Fetched { bytes, list: Vec::with_capacity(capacity), known: None }
+    }
+
+    /// Where the log ended before the delivery itself, unless that was noted already.
+    pub(super) fn note(&mut self, end: Lsn) {
+        self.known.get_or_insert(end);
+    }
+
+    /// The batch may be shown once the log is durable up to here: its messages are, and where its
+    /// group began. That it was delivered need not be: whoever forgets it delivers again.
+    pub fn known(&self) -> Lsn {
+        self.known.unwrap_or_default()
     }
 
     /// Adds a message whose encoded body lies at `start..end` of the buffer.

@@ -180,8 +180,9 @@ impl Store {
 
     pub(super) fn end_wait(&mut self, id: u64) {
         if self.waiters.take(id).is_some() {
-            let outcome = Ok(Fetched::default());
-            self.waiters.completed.push(Completion { waiter: id, outcome });
+            let mut nothing = Fetched::default();
+            nothing.note(self.end());
+            self.waiters.completed.push(Completion { waiter: id, outcome: Ok(nothing) });
         }
     }
 

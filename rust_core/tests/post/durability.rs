@@ -26,21 +26,41 @@ fn a_reply_waits_for_the_sync_and_an_error_does_not() {
 }
 
 #[test]
-fn deliveries_and_acknowledgements_wait_as_well() {
+fn a_group_is_shown_nothing_before_its_start_is_durable() {
     let mut office = Office::new();
     let client = office.client();
     office.ask(client, "SEND.m", "", "x");
-    for (command, body) in [
-        ("FETCH.m", r#"{"group_name":"g","deliver":"earliest"}"#),
-        ("ACK.m", r#"{"group_name":"g","msg_id":0}"#),
-    ] {
-        office.request(client, command, "", body.as_bytes());
-        office.release();
-        assert!(office.heard(client).is_empty(), "{command}");
-        office.store.sync().unwrap();
-        office.release();
-        assert_eq!(office.heard(client).len(), 1, "{command}");
-    }
+    office.request(client, "FETCH.m", "", br#"{"group_name":"g","deliver":"earliest"}"#);
+    office.release();
+    assert!(office.heard(client).is_empty());
+    office.store.sync().unwrap();
+    office.release();
+    assert_eq!(office.heard(client).len(), 1);
+}
+
+#[test]
+fn messages_are_shown_when_they_are_durable_though_their_delivery_is_not() {
+    let mut office = Office::new();
+    let client = office.client();
+    let fetch = r#"{"group_name":"g","deliver":"earliest","config":{"max_wait_ms":0}}"#;
+    office.ask(client, "FETCH.m", "", fetch);
+    office.request(client, "SEND.m", "", b"x");
+    office.request(client, "FETCH.m", "", fetch.as_bytes());
+    office.release();
+    assert!(office.heard(client).is_empty(), "the message is not durable");
+    office.store.sync().unwrap();
+    office.release();
+    assert_eq!(office.heard(client).len(), 2);
+    office.request(client, "FETCH.m", "", fetch.as_bytes());
+    office.release();
+    let again = office.heard(client);
+    assert!(again[0].contains(r#""deliveries":2"#), "{again:?}");
+    office.request(client, "ACK.m", "", br#"{"group_name":"g","msg_id":0}"#);
+    office.release();
+    assert!(office.heard(client).is_empty(), "an acknowledgement is a promise");
+    office.store.sync().unwrap();
+    office.release();
+    assert_eq!(office.heard(client), [r#"{"error":""}"#]);
 }
 
 #[test]

@@ -6,3 +6,4 @@ mod desk;
 mod durability;
 mod refusals;
 mod room;
+mod worker;
