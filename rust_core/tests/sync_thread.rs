@@ -1,12 +1,14 @@
 //! Group commit with real threads: what is written becomes durable, and a failure stops everything.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
-use mq9_core::disk::{Disk, OsDisk};
+use mq9_core::disk::{Disk, DiskFile, OsDisk};
 use mq9_core::error::Error;
-use mq9_core::log::{SyncMode, SyncThread};
+use mq9_core::log::{Lsn, SyncMode, SyncThread, Syncer};
 use mq9_core::store::{NewMailbox, Options, Query, Send, Store};
 use mq9_core::time::Now;
 use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
@@ -41,10 +43,15 @@ impl Served {
         store.create_mailbox(&NewMailbox { address: "a", ..NewMailbox::default() }, NOW).unwrap();
         let bell = Arc::new((Mutex::new(()), Condvar::new()));
         let rung = Arc::clone(&bell);
-        let thread = SyncThread::start(store.syncer(), move || {
-            drop(rung.0.lock().unwrap());
-            rung.1.notify_all();
-        });
+        let begin = Instant::now();
+        let thread = SyncThread::start(
+            store.syncer(),
+            move || begin.elapsed(),
+            move || {
+                drop(rung.0.lock().unwrap());
+                rung.1.notify_all();
+            },
+        );
         (Served { store: Mutex::new(store), bell }, thread.unwrap())
     }
 
@@ -124,5 +131,70 @@ fn after_an_idle_interval_the_next_write_is_synced_all_the_same() {
         // Right without it: this only makes idle intervals likely.
         std::thread::sleep(Duration::from_millis(5));
     }
+    drop(thread);
+}
+
+/// A file whose syncs begin and end when the test says so, and take a minute by its clock.
+struct Slow {
+    begun: Mutex<mpsc::Sender<()>>,
+    may_end: Mutex<mpsc::Receiver<()>>,
+    minutes: Arc<AtomicU64>,
+}
+
+impl DiskFile for Slow {
+    fn sync(&self) -> io::Result<()> {
+        self.begun.lock().unwrap().send(()).unwrap();
+        self.may_end.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        self.minutes.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn read_at(&self, _buf: &mut [u8], _offset: u64) -> io::Result<usize> {
+        unreachable!("it is only synced")
+    }
+
+    fn write_at(&self, _data: &[u8], _offset: u64) -> io::Result<()> {
+        unreachable!("it is only synced")
+    }
+
+    fn allocate(&self, _len: u64) -> io::Result<()> {
+        unreachable!("it is only synced")
+    }
+
+    fn set_len(&self, _len: u64) -> io::Result<()> {
+        unreachable!("it is only synced")
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        unreachable!("it is only synced")
+    }
+}
+
+#[test]
+fn a_sync_waits_for_those_whom_the_last_one_has_served() {
+    let (begun, begins) = mpsc::channel();
+    let (end, may_end) = mpsc::channel();
+    let (told, tells) = mpsc::channel();
+    let minutes = Arc::new(AtomicU64::new(0));
+    let (begun, may_end) = (Mutex::new(begun), Mutex::new(may_end));
+    let file: Arc<dyn DiskFile> = Arc::new(Slow { begun, may_end, minutes: Arc::clone(&minutes) });
+    let syncer = Arc::new(Syncer::new(SyncMode::Always, Lsn::new(1, 0)));
+    let clock = move || Duration::from_secs(60 * minutes.load(Ordering::SeqCst));
+    let thread =
+        SyncThread::start(Arc::clone(&syncer), clock, move || told.send(()).unwrap()).unwrap();
+
+    let write = |end: u32| syncer.wrote(Lsn::new(1, end), 1, &file);
+    write(100);
+    begins.recv_timeout(PATIENCE).unwrap();
+    write(200);
+    end.send(()).unwrap();
+    tells.recv_timeout(PATIENCE).unwrap();
+    // The first writer may come back. Nothing depends on the time it takes.
+    assert!(begins.recv_timeout(Duration::from_millis(50)).is_err(), "it did not wait");
+    write(300);
+    begins.recv_timeout(PATIENCE).unwrap();
+    end.send(()).unwrap();
+    tells.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(syncer.durable(), Lsn::new(1, 300));
     drop(thread);
 }

@@ -1,6 +1,8 @@
 //! The clocks of the machine: the ones that Python's `time.time` and `time.monotonic` read, so that
 //! instants from either side can be compared.
 
+use std::time::Duration;
+
 use mq9_core::time::Now;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -18,6 +20,11 @@ fn read_ms(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     let ms = time.tv_sec.saturating_mul(1000).saturating_add(time.tv_nsec / 1_000_000);
     u64::try_from(ms).unwrap_or(0)
+}
+
+/// The monotonic clock.
+pub fn mono() -> Duration {
+    Duration::from_micros(mono_us())
 }
 
 /// Microseconds of the monotonic clock.

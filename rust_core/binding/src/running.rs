@@ -13,6 +13,7 @@ use mq9_core::log::{Lsn, SyncMode, SyncThread};
 use mq9_core::store::{Options, Store, Turns};
 use mq9_core::time::Now;
 
+use crate::clock;
 use crate::durability::Durability;
 use crate::errors::{Failure, Result};
 use crate::upkeep::{Upkeep, UpkeepThread};
@@ -48,7 +49,7 @@ impl Running {
             SyncMode::None => None,
             SyncMode::Always | SyncMode::Interval { .. } => {
                 let advanced = Arc::clone(&durability);
-                let thread = SyncThread::start(syncer, move || advanced.advanced());
+                let thread = SyncThread::start(syncer, clock::mono, move || advanced.advanced());
                 Some(thread.map_err(|e| failed("start the sync thread of", e))?)
             }
         };

@@ -6,6 +6,7 @@
 mod ahead;
 mod lsn;
 pub mod names;
+mod pace;
 mod read;
 mod scan;
 mod segment;

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::Lsn;
+use super::pace::Pace;
 use crate::disk::DiskFile;
 use crate::error::{Error, Result};
 
@@ -33,6 +34,10 @@ struct State {
     dirty: Vec<(u32, Arc<dyn DiskFile>)>,
     written: Lsn,
     durable: Lsn,
+    /// Bytes written that no sync has taken.
+    unsynced: u64,
+    /// How many of them the sync thread waits for.
+    enough: u64,
     failure: Option<String>,
     stop: bool,
 }
@@ -54,6 +59,8 @@ impl Syncer {
                 dirty: Vec::new(),
                 written: end,
                 durable: end,
+                unsynced: 0,
+                enough: u64::MAX,
                 failure: None,
                 stop: false,
             }),
@@ -69,13 +76,16 @@ impl Syncer {
     /// Notes that everything before `end` is written, the last of it to `file`.
     pub fn wrote(&self, end: Lsn, segment: u32, file: &Arc<dyn DiskFile>) {
         let mut state = self.state();
+        // What a segment before held besides is not worth counting.
+        let start = if state.written.segment() == segment { state.written.offset() } else { 0 };
+        state.unsynced += u64::from(end.offset().saturating_sub(start));
         state.written = end;
-        let idle = state.dirty.is_empty();
+        let wanted = state.dirty.is_empty() || state.unsynced >= state.enough;
         if state.dirty.last().is_none_or(|(number, _)| *number != segment) {
             state.dirty.push((segment, Arc::clone(file)));
         }
         drop(state);
-        if idle && self.mode != SyncMode::None {
+        if wanted && self.mode != SyncMode::None {
             self.work.notify_one();
         }
     }
@@ -105,20 +115,26 @@ impl Syncer {
 
     /// Syncs everything written so far and returns how far that is.
     pub fn round(&self) -> Result<Lsn> {
+        self.sync().map(|(durable, _)| durable)
+    }
+
+    /// The same, and how many bytes that were.
+    fn sync(&self) -> Result<(Lsn, u64)> {
         let _round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
-        let (files, target) = {
+        let (files, target, bytes) = {
             let mut state = self.state();
             if let Some(cause) = &state.failure {
                 return Err(Error::WritesStopped(cause.clone()));
             }
-            (std::mem::take(&mut state.dirty), state.written)
+            let bytes = std::mem::take(&mut state.unsynced);
+            (std::mem::take(&mut state.dirty), state.written, bytes)
         };
         let outcome = files.iter().try_for_each(|(_, file)| file.sync());
         let mut state = self.state();
         match outcome {
             Ok(()) => {
                 state.durable = state.durable.max(target);
-                Ok(state.durable)
+                Ok((state.durable, bytes))
             }
             // The kernel may have dropped the pages it could not write: a second, successful sync
             // would prove nothing. So there is no second try.
@@ -145,6 +161,17 @@ impl Syncer {
         !state.stop
     }
 
+    /// Waits until there are so many bytes to sync, but not for ever; whether they came.
+    fn gather(&self, enough: u64, patience: Duration) -> bool {
+        let mut state = self.state();
+        state.enough = enough;
+        let few = |s: &mut State| !s.stop && s.unsynced < enough;
+        let waited = self.work.wait_timeout_while(state, patience, few);
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.enough = u64::MAX;
+        state.unsynced >= enough
+    }
+
     fn stop(&self) {
         self.state().stop = true;
         self.work.notify_all();
@@ -158,16 +185,29 @@ pub struct SyncThread {
 }
 
 impl SyncThread {
-    /// Starts the thread; `advanced` is called after every round, successful or not.
+    /// Starts the thread; `advanced` is called after every round, successful or not. `clock` tells
+    /// the time since any instant.
     pub fn start(
         syncer: Arc<Syncer>,
+        clock: impl Fn() -> Duration + Send + 'static,
         advanced: impl Fn() + Send + 'static,
     ) -> std::io::Result<SyncThread> {
         let shared = Arc::clone(&syncer);
         let thread = std::thread::Builder::new().name("mq9-sync".to_owned()).spawn(move || {
+            let mut pace = Pace::default();
             while shared.wait() {
+                if shared.mode == SyncMode::Always
+                    && let Some((enough, patience)) = pace.wait()
+                    && !shared.gather(enough, patience)
+                {
+                    pace.in_vain();
+                }
+                let begin = clock();
                 // A failure is kept in the syncer, where every later command meets it.
-                let _ = shared.round();
+                if let Ok((_, bytes)) = shared.sync() {
+                    let waiting = shared.state().unsynced;
+                    pace.synced(bytes, waiting, clock().saturating_sub(begin));
+                }
                 advanced();
             }
         })?;
