@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use mq9_core::nats;
-use mq9_core::router::{Matches, Router, Sid, SubId};
+use mq9_core::router::{Hit, Matches, Route, Router, Sid, SubId};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -37,15 +37,13 @@ fn queue_name(queue: u8) -> String {
 }
 
 /// By queue (none is empty), the owners of the subscriptions a subject meets.
-fn found(router: &Router, subject: &str) -> BTreeMap<String, Vec<u32>> {
-    let mut matches = Matches::new();
-    router.matches(subject.as_bytes(), &mut matches);
+fn found(router: &Router, matches: &Matches) -> BTreeMap<String, Vec<u32>> {
     let mut found: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     let mut add = |queue: &str, members: &[SubId]| {
         let owners = members.iter().map(|&id| router.get(id).unwrap().owner);
         found.entry(queue.to_owned()).or_default().extend(owners);
     };
-    for &interest in &matches {
+    for &interest in matches {
         let interest = router.interest_at(interest);
         add("", interest.plain());
         for queue in interest.queues() {
@@ -65,6 +63,7 @@ proptest! {
         let mut router = Router::new(7);
         let mut list: Vec<(u32, String, u8, SubId)> = Vec::new();
         let mut owner = 0;
+        let mut route = Route::default();
         for step in steps {
             match step {
                 Step::Subscribe { subject, queue } => {
@@ -90,7 +89,11 @@ proptest! {
                         }
                     }
                     expected.values_mut().for_each(|owners| owners.sort_unstable());
-                    prop_assert_eq!(found(&router, &subject), expected);
+                    let mut matches = Matches::new();
+                    router.matches(subject.as_bytes(), &mut matches);
+                    prop_assert_eq!(&found(&router, &matches), &expected);
+                    router.find_route(&mut route, subject.as_bytes());
+                    prop_assert_eq!(found(&router, route.matches()), expected);
                 }
             }
             prop_assert_eq!(router.len(), list.len());
@@ -134,4 +137,36 @@ fn subjects_are_valid_or_not() {
         assert_eq!(nats::is_valid(subject.as_bytes()), valid, "{subject}");
         assert_eq!(nats::is_literal(subject.as_bytes()), literal, "{subject}");
     }
+}
+
+#[test]
+fn a_route_is_good_for_every_last_token_that_nobody_names() {
+    let mut router = Router::new(7);
+    let mut subscribe = |subject: &str| {
+        router.subscribe(1, subject.as_bytes(), b"", Sid::from_slice(b"1"));
+    };
+    subscribe("in.x.*");
+    subscribe("in.y.*");
+    subscribe("in.y.*.z");
+    subscribe("in.y.named");
+    subscribe("in.*.also");
+    let hits = |route: &mut Route, subjects: [&str; 4]| {
+        subjects.map(|subject| router.find_route(route, subject.as_bytes()))
+    };
+    let mut route = Route::default();
+    // `in.*.also` names a last token.
+    let expected = [Hit::None, Hit::None, Hit::None, Hit::Same];
+    assert_eq!(hits(&mut route, ["in.x.1", "in.x.2", "in.x.also", "in.x.also"]), expected);
+    let mut router = Router::new(7);
+    router.subscribe(1, b"in.x.*", b"", Sid::from_slice(b"1"));
+    router.subscribe(1, b"in.x.exact", b"", Sid::from_slice(b"1"));
+    let mut find = |subject: &str| router.find_route(&mut route, subject.as_bytes());
+    assert_eq!(find("in.x.1"), Hit::None);
+    assert_eq!(find("in.x.2"), Hit::Alike);
+    assert_eq!(find("in.x.2"), Hit::Same);
+    assert_eq!(find("in.x.1"), Hit::Alike);
+    assert_eq!(find("in.x.exact"), Hit::None);
+    assert_eq!(find("in.x.3"), Hit::None);
+    assert_eq!(find("in.x.3.4"), Hit::None);
+    assert_eq!(find("in.x."), Hit::None);
 }

@@ -133,7 +133,7 @@ impl Broker {
 
     /// Answers a request at once: only the connection that asked hears it.
     fn answer(&self, py: Python<'_>, cid: u64, subject: &str, payload: &[u8]) -> PyResult<()> {
-        self.lock().core.publish(Some(cid), subject.as_bytes(), b"", b"", payload);
+        self.lock().core.answer(cid, subject.as_bytes(), b"", b"", payload);
         self.drive(py)
     }
 

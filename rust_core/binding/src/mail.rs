@@ -64,7 +64,7 @@ pub fn settle(core: &mut broker::Broker, post: &mut Post, running: &Running) -> 
     };
     while let Some(reply) = post.next_reply(acknowledged) {
         reply.publish(|answer_to, headers, payload| {
-            core.publish(Some(reply.cid), &reply.subject, answer_to, headers, payload);
+            core.answer(reply.cid, &reply.subject, answer_to, headers, payload);
         });
     }
     if !core.is_holding() {

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 
 use super::permissions::Permissions;
 use super::replies::Replies;
-use crate::router::{Matches, Sid, SubId};
+use crate::router::{Route, Sid, SubId};
 use crate::timer::TimerKey;
 
 /// How far a connection has come.
@@ -58,15 +58,6 @@ impl Default for Terms {
     }
 }
 
-/// The result of the last lookup, good while the router's generation stays.
-#[derive(Debug, Default)]
-pub(super) struct Route {
-    pub generation: Option<u64>,
-    pub subject: Vec<u8>,
-    pub matches: Matches,
-    pub allowed: bool,
-}
-
 #[derive(Debug)]
 pub(super) struct Conn {
     pub cid: u64,
@@ -89,7 +80,11 @@ pub(super) struct Conn {
     /// Bytes that the caller has taken and not yet got rid of.
     pub in_flight: usize,
     pub sids: HashMap<Sid, SubId, FixedState>,
+    /// Where its last message went, and whether it may publish there.
     pub route: Route,
+    pub allowed: bool,
+    /// Where the last answer to it went.
+    pub inbox: Route,
     pub replies: Replies,
     /// A wildcard subscription reaches into what the client must not read.
     pub filtered: bool,
@@ -149,6 +144,8 @@ impl Conn {
             in_flight: 0,
             sids: HashMap::with_hasher(hasher),
             route: Route::default(),
+            allowed: false,
+            inbox: Route::default(),
             replies: Replies::default(),
             filtered: false,
             ping: None,

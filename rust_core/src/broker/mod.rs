@@ -220,6 +220,7 @@ pub struct Broker {
     totals: Totals,
     /// Space that every delivery needs for a moment.
     line: Vec<u8>,
+    body: Vec<u8>,
     exhausted: Vec<SubId>,
     spares: Spares,
 }
@@ -244,6 +245,7 @@ impl Broker {
             random: seed | 1,
             totals: Totals::default(),
             line: Vec::new(),
+            body: Vec::new(),
             exhausted: Vec::new(),
             spares: Spares::default(),
         }

@@ -3,7 +3,7 @@
 use super::{Broker, ConnId, Desk, DeskCall, Event, RESERVED, Request};
 use crate::broker::deliver::Message;
 use crate::nats::{self, Publish};
-use crate::router::Matches;
+use crate::router::{Hit, Matches};
 
 /// Reply subjects that only a server may use.
 const RESERVED_REPLIES: [&[u8]; 3] = [b"_R_.", b"_GR_.", b"$JS.ACK."];
@@ -46,24 +46,16 @@ impl Broker {
         self.totals.in_msgs += 1;
         self.totals.in_bytes += publish.size as u64;
 
-        let generation = self.router.generation();
         let mut route = std::mem::take(&mut conn.route);
+        let hit = self.router.find_route(&mut route, publish.subject);
         self.totals.lookups += 1;
-        if route.generation == Some(generation) && route.subject == publish.subject {
-            self.totals.lookup_hits += 1;
-        } else {
-            route.generation = Some(generation);
-            route.subject.clear();
-            route.subject.extend_from_slice(publish.subject);
-            route.matches.clear();
-            if !publish.subject.starts_with(RESERVED) {
-                self.router.matches(publish.subject, &mut route.matches);
-            }
+        self.totals.lookup_hits += u64::from(hit != Hit::None);
+        if hit != Hit::Same {
             let permissions = conn.terms.permissions.as_ref();
-            route.allowed = permissions.is_none_or(|rules| rules.may_publish(publish.subject));
+            conn.allowed = permissions.is_none_or(|rules| rules.may_publish(publish.subject));
         }
 
-        let allowed = route.allowed || conn.may_answer(publish.subject, now_us);
+        let allowed = conn.allowed || conn.may_answer(publish.subject, now_us);
         let no_responders = conn.terms.no_responders && !publish.reply.is_empty();
         if !allowed {
             self.write_err(id, &violation(b"Publish to", publish.subject));
@@ -82,7 +74,10 @@ impl Broker {
                 body,
             };
             let cid = self.cid(id).unwrap_or_default();
-            let mut delivered = self.deliver(&message, &route.matches, now_us);
+            let mut delivered = 0;
+            if !publish.subject.starts_with(RESERVED) {
+                delivered += self.deliver(&message, route.matches(), now_us);
+            }
             delivered += self.request_services(cid, &message, desk);
             if delivered == 0 && no_responders {
                 self.write_no_responders(id, publish);
@@ -93,28 +88,41 @@ impl Broker {
         }
     }
 
-    /// Publishes a message of the server itself and says to how many it went. With `only`, it goes
-    /// to subscriptions of that connection and no other, as answers do: whoever else listens to the
-    /// subject must not learn what was asked.
-    pub fn publish(
+    /// Answers a connection at `subject`, where its own subscriptions hear it and no others: whoever
+    /// else listens there must not learn what was asked. Says how many they were.
+    pub fn answer(
         &mut self,
-        only: Option<u64>,
+        cid: u64,
         subject: &[u8],
         reply: &[u8],
         headers: &[u8],
         payload: &[u8],
     ) -> usize {
-        let only = match only.map(|cid| self.by_cid.get(&cid)) {
-            None => None,
-            Some(Some(&conn)) => Some(conn),
-            Some(None) => return 0,
+        let Some(&id) = self.by_cid.get(&cid) else { return 0 };
+        let Some(conn) = self.conns.get_mut(id as usize).and_then(Option::as_deref_mut) else {
+            return 0;
         };
-        let mut matches = Matches::new();
-        self.router.matches(subject, &mut matches);
-        let body = [headers, payload, b"\r\n"].concat();
-        let headers = headers.len();
-        let message = Message { from: None, only, subject, reply, headers, body: &body };
-        self.deliver(&message, &matches, self.now_us)
+        let mut inbox = std::mem::take(&mut conn.inbox);
+        self.router.find_route(&mut inbox, subject);
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        for part in [headers, payload, b"\r\n"] {
+            body.extend_from_slice(part);
+        }
+        let message = Message {
+            from: None,
+            only: Some(id),
+            subject,
+            reply,
+            headers: headers.len(),
+            body: &body,
+        };
+        let heard = self.deliver(&message, inbox.matches(), self.now_us);
+        self.body = body;
+        if let Some(conn) = self.conn_mut(id) {
+            conn.inbox = inbox;
+        }
+        heard
     }
 
     /// Hands the message to the desk, or to the services that answer its subject.

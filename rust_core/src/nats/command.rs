@@ -4,7 +4,7 @@
 //! The verdict on a prefix of the input never depends on where the input was split, because it
 //! depends on the bytes alone: input that can no longer become a command is a fault at once.
 
-use memchr::memchr;
+use memchr::{memchr, memchr3_iter};
 
 /// A client's command. Text is as it came: subjects need not be valid, nor UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,20 +210,15 @@ fn publish<'a>(
 fn split(arguments: &[u8]) -> Option<([&[u8]; 4], usize)> {
     let mut words: [&[u8]; 4] = [b""; 4];
     let mut count = 0;
-    let mut start = None;
-    for (at, byte) in arguments.iter().enumerate() {
-        if matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
-            if let Some(start) = start.take() {
-                *words.get_mut(count)? = &arguments[start..at];
-                count += 1;
-            }
-        } else if start.is_none() {
-            start = Some(at);
+    // A line feed can only be the first byte: another one would have ended the line.
+    let mut start = usize::from(arguments.first() == Some(&b'\n'));
+    let blanks = memchr3_iter(b' ', b'\t', b'\r', arguments);
+    for end in blanks.chain([arguments.len()]) {
+        if end > start {
+            *words.get_mut(count)? = &arguments[start..end];
+            count += 1;
         }
-    }
-    if let Some(start) = start {
-        *words.get_mut(count)? = &arguments[start..];
-        count += 1;
+        start = end + 1;
     }
     Some((words, count))
 }

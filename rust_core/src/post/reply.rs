@@ -1,10 +1,11 @@
 //! Replies: what they say, and how an error says it in the same shape.
 
-use super::entry::string;
+use smallvec::SmallVec;
+
 use crate::nats::Number;
 
 /// Where a reply goes; inboxes fit without a heap.
-pub type ReplySubject = smallvec::SmallVec<[u8; 64]>;
+pub type ReplySubject = SmallVec<[u8; 64]>;
 
 /// A reply that may or may not leave yet.
 #[derive(Debug)]
@@ -120,7 +121,7 @@ impl Reply {
 
     /// Calls `publish(reply subject, headers, payload)` for each message the reply consists of.
     pub fn publish(&self, mut publish: impl FnMut(&[u8], &[u8], &[u8])) {
-        let mut text = Vec::new();
+        let mut text: SmallVec<[u8; 64]> = SmallVec::new();
         match &self.answer {
             Answer::Sent(msg_id) => {
                 text.extend_from_slice(b"{\"error\":\"\",\"msg_id\":");
@@ -147,7 +148,7 @@ impl Reply {
             }
             Answer::Error(error) => {
                 text.extend_from_slice(b"{\"error\":");
-                string(&mut text, error);
+                let _ = serde_json::to_writer(&mut text, error);
                 text.extend_from_slice(match self.shape {
                     Shape::Sent => b",\"msg_id\":-1}",
                     Shape::Messages => b",\"messages\":[]}",

@@ -9,6 +9,7 @@
 
 mod interest;
 mod patterns;
+mod route;
 mod trie;
 
 use foldhash::fast::FixedState;
@@ -18,6 +19,7 @@ use std::hash::BuildHasher;
 use crate::nats;
 pub use interest::{Interest, InterestId, Queue};
 pub use patterns::Patterns;
+pub use route::{Hit, Route};
 use trie::Trie;
 
 /// The client's name for a subscription.

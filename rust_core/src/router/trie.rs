@@ -82,34 +82,41 @@ impl Trie {
         }
     }
 
-    /// The interests whose pattern `subject` meets.
-    pub fn matches(&self, subject: &[u8], found: &mut Matches) {
+    /// The interests whose pattern `subject` meets. True if they depend on its last token: false
+    /// means that any other in its place would meet the same.
+    pub fn matches(&self, subject: &[u8], found: &mut Matches) -> bool {
         if self.node(ROOT).children == 0 {
-            return;
+            return false;
         }
         let before = found.len();
+        let mut named = false;
         let mut level: SmallVec<[u32; 16]> = SmallVec::from_slice(&[ROOT]);
         let mut next: SmallVec<[u32; 16]> = SmallVec::new();
         for token in tokens(subject) {
             if token.is_empty() {
                 // Nobody can subscribe to such a subject, so no pattern stands for it.
                 found.truncate(before);
-                return;
+                return true;
             }
             next.clear();
+            named = false;
             for &at in &level {
                 let node = self.node(at);
+                named |= node.has_named_steps();
                 if node.rest != NONE {
                     found.extend(self.node(node.rest).interest);
                 }
                 if node.any != NONE {
                     next.push(node.any);
                 }
-                next.extend(self.named_step(at, token));
+                if node.has_named_steps() {
+                    next.extend(self.named_step(at, token));
+                }
             }
             std::mem::swap(&mut level, &mut next);
         }
         found.extend(level.iter().filter_map(|&at| self.node(at).interest));
+        named
     }
 
     fn node(&self, at: u32) -> &Node {
@@ -182,6 +189,11 @@ impl Trie {
 impl Node {
     fn new(parent: u32, token: &[u8]) -> Self {
         Self { parent, token: token.into(), children: 0, any: NONE, rest: NONE, interest: None }
+    }
+
+    /// Whether a token that is no wildcard leads on from here.
+    fn has_named_steps(&self) -> bool {
+        self.children > u32::from(self.any != NONE) + u32::from(self.rest != NONE)
     }
 }
 

@@ -100,9 +100,11 @@ fn the_servers_own_subjects_are_answered_by_it_and_seen_by_nobody() {
     assert_eq!(server.hear(spy), "");
     server.say(client, "PUB $SYS.REQ.USER.INFO in 0\r\n\r\n");
     assert_eq!(server.requests.len(), 2);
-    assert_eq!(server.broker.publish(None, b"in", b"", b"", b"hello"), 2);
-    assert_eq!(server.hear(client), "MSG in 1 5\r\nhello\r\n");
     server.hear(spy);
+    let cid = server.broker.cid(client).unwrap();
+    assert_eq!(server.broker.answer(cid, b"in", b"", b"", b"hello"), 1);
+    assert_eq!(server.hear(client), "MSG in 1 5\r\nhello\r\n");
+    assert_eq!(server.hear(spy), "");
     let refused = "-ERR 'Permissions Violation for Subscription to \"$mq9.AI.MSG.SEND.*\"'\r\n";
     assert_eq!(server.say(spy, "SUB $mq9.AI.MSG.SEND.* 4\r\n"), refused);
 }

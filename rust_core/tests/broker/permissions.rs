@@ -20,6 +20,7 @@ fn publishing_needs_an_allowing_rule_and_no_denying_one() {
     for (subject, allowed) in [
         ("x.a", true),
         ("x.no", false),
+        ("x.a", true),
         ("x.a.b", false),
         ("y.a.b", true),
         ("y.a.no", false),

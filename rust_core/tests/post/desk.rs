@@ -121,7 +121,7 @@ impl Office {
     pub fn release(&mut self) {
         while let Some(reply) = self.post.next_reply(self.store.acknowledged()) {
             reply.publish(|answer_to, headers, payload| {
-                self.broker.publish(Some(reply.cid), &reply.subject, answer_to, headers, payload);
+                self.broker.answer(reply.cid, &reply.subject, answer_to, headers, payload);
             });
         }
     }
