@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from mq9.commands.address import check_address
 from mq9.commands.desk import Call, Command
-from mq9.commands.entry import entry
 from mq9.commands.reply import Reply
 from mq9.commands.request import MAX_ID, Request, between, read
 
@@ -126,4 +125,4 @@ class Query:
 
     def _entry(self, message: Message, request: QueryRequest) -> bytes:
         always_base64 = self._always_base64 or request.encoding is not None
-        return entry(message, always_base64=always_base64)
+        return message.entry(always_base64=always_base64)

@@ -1,6 +1,7 @@
-//! Messages on their way in and out, as Python sees them: frozen, without behaviour.
+//! Messages on their way in and out, as Python sees them: frozen.
 
 use mq9_core::mailbox::Level;
+use mq9_core::post::{self, PostOptions};
 use mq9_core::store::{self, Fetched, Send};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -152,6 +153,30 @@ pub struct Message {
 
 #[pymethods]
 impl Message {
+    /// The message as JSON, as the replies to FETCH show it.
+    #[pyo3(signature = (*, always_base64=false))]
+    fn entry<'py>(&self, py: Python<'py>, always_base64: bool) -> Bound<'py, PyBytes> {
+        let meta = store::Meta {
+            msg_id: self.msg_id,
+            level: Level::new(self.level).unwrap_or(Level::NORMAL),
+            create_ms: self.create_ms,
+            deliveries: self.deliveries,
+        };
+        let message = mq9_core::wire::op::Message {
+            msg_id: self.msg_id,
+            sent_ms: self.sent_ms,
+            create_ms: self.create_ms,
+            expires_ms: self.expires_ms,
+            level: self.level,
+            address: "",
+            key: &self.key,
+            tags: &self.tags,
+            headers: self.headers.bind(py).as_bytes(),
+            payload: self.payload.bind(py).as_bytes(),
+        };
+        PyBytes::new(py, &post::entry(&meta, &message, PostOptions { always_base64 }))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let Message { msg_id, level, key, tags, deliveries, payload, .. } = self;
         let payload = shown(py, payload.bind(py).as_bytes())?;

@@ -5,7 +5,6 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 use super::request::{self, AckBody, Kind};
 use super::{Call, Refusal, address_of};
-use crate::nats::Number;
 use crate::store::{Ack, AckKind, Store};
 use crate::time::Now;
 
@@ -66,11 +65,10 @@ pub(super) fn raw_ack(
     Ok(())
 }
 
-/// Where one message of a raw FETCH is acknowledged.
-pub(super) fn raw_subject(group: &str, msg_id: u64, address: &str) -> Vec<u8> {
+/// Where a message of a raw FETCH is acknowledged, up to its `msg_id`.
+pub(super) fn raw_subject(group: &str) -> Vec<u8> {
     let group = BASE64_URL_SAFE_NO_PAD.encode(group);
-    let id = Number::new(msg_id);
-    [super::RAW_ACK, group.as_bytes(), b".", id.as_bytes(), b".", address.as_bytes()].concat()
+    [super::RAW_ACK, group.as_bytes(), b"."].concat()
 }
 
 /// The delay of `-NAK {"delay": nanoseconds}`.

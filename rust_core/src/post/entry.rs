@@ -7,10 +7,13 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::ack::raw_subject;
 use super::headers::{name_of, stored};
-use super::reply::RawMessage;
+use super::reply::{Batch, RawMessage};
 use crate::nats::Number;
 use crate::store::{Fetched, Meta};
 use crate::wire::op::Message;
+
+/// About what a raw message has besides its record.
+const RAW_BYTES: usize = 160;
 
 /// How payloads are put into JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +24,7 @@ pub(super) enum Encoding {
     Base64,
 }
 
-/// The reply to a FETCH or QUERY.
+/// The reply to a FETCH.
 pub(super) fn write_json(batch: &Fetched, encoding: Encoding) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + batch.len() * 128);
     out.extend_from_slice(b"{\"error\":\"\",\"messages\":[");
@@ -35,7 +38,8 @@ pub(super) fn write_json(batch: &Fetched, encoding: Encoding) -> Vec<u8> {
     out
 }
 
-fn entry(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>, encoding: Encoding) {
+/// One message of such a reply.
+pub(super) fn entry(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>, encoding: Encoding) {
     number(out, b"{\"msg_id\":", meta.msg_id);
     out.extend_from_slice(b",\"payload\":");
     match std::str::from_utf8(message.payload) {
@@ -102,38 +106,55 @@ fn headers(out: &mut Vec<u8>, block: &[u8]) {
 }
 
 /// The messages of a raw FETCH.
-pub(super) fn write_raw(batch: &Fetched, address: &str, group: Option<&str>) -> Vec<RawMessage> {
-    let write = |(meta, message): (Meta, Message<'_>)| {
-        let mut headers = Vec::with_capacity(96 + message.headers.len());
-        headers.extend_from_slice(b"NATS/1.0\r\n");
-        let mut line = |name: &str, value: &[u8]| {
-            headers.extend_from_slice(name.as_bytes());
-            headers.extend_from_slice(b": ");
-            headers.extend_from_slice(value);
-            headers.extend_from_slice(b"\r\n");
-        };
-        line("mq9-msg-id", Number::new(meta.msg_id).as_bytes());
-        line("mq9-priority", name_of(meta.level).as_bytes());
-        line("mq9-create-time", Number::new(meta.create_ms / 1000).as_bytes());
-        if !message.key.is_empty() {
-            line("mq9-key", message.key.as_bytes());
+pub(super) fn write_raw(
+    batch: &Fetched,
+    address: &str,
+    group: Option<&str>,
+    status: &'static str,
+) -> Batch {
+    let subject = group.map(raw_subject);
+    let mut bytes = Vec::with_capacity(batch.bytes() + batch.len() * RAW_BYTES);
+    let mut messages = Vec::with_capacity(batch.len());
+    for (meta, message) in batch.iter() {
+        if let Some(subject) = &subject {
+            number(&mut bytes, subject, meta.msg_id);
+            bytes.push(b'.');
+            bytes.extend_from_slice(address.as_bytes());
         }
-        if !message.tags.is_empty() {
-            line("mq9-tags", message.tags.as_bytes());
-        }
-        if message.expires_ms > 0 {
-            let seconds = message.expires_ms.div_ceil(1000);
-            line("mq9-expires-at", Number::new(seconds).as_bytes());
-        }
-        if meta.deliveries > 0 {
-            line("mq9-deliveries", Number::new(u64::from(meta.deliveries)).as_bytes());
-        }
-        headers.extend_from_slice(message.headers);
-        headers.extend_from_slice(b"\r\n");
-        let reply = group.map_or_else(Vec::new, |group| raw_subject(group, meta.msg_id, address));
-        RawMessage { reply, headers, payload: message.payload.to_vec() }
+        let reply = bytes.len();
+        raw_headers(&mut bytes, &meta, &message);
+        let headers = bytes.len();
+        bytes.extend_from_slice(message.payload);
+        messages.push(RawMessage { reply, headers, payload: bytes.len() });
+    }
+    Batch { bytes, messages, status }
+}
+
+fn raw_headers(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>) {
+    out.extend_from_slice(b"NATS/1.0\r\n");
+    let mut line = |name: &str, value: &[u8]| {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
     };
-    batch.iter().map(write).collect()
+    line("mq9-msg-id", Number::new(meta.msg_id).as_bytes());
+    line("mq9-priority", name_of(meta.level).as_bytes());
+    line("mq9-create-time", Number::new(meta.create_ms / 1000).as_bytes());
+    if !message.key.is_empty() {
+        line("mq9-key", message.key.as_bytes());
+    }
+    if !message.tags.is_empty() {
+        line("mq9-tags", message.tags.as_bytes());
+    }
+    if message.expires_ms > 0 {
+        line("mq9-expires-at", Number::new(message.expires_ms.div_ceil(1000)).as_bytes());
+    }
+    if meta.deliveries > 0 {
+        line("mq9-deliveries", Number::new(u64::from(meta.deliveries)).as_bytes());
+    }
+    out.extend_from_slice(message.headers);
+    out.extend_from_slice(b"\r\n");
 }
 
 fn number(out: &mut Vec<u8>, before: &[u8], value: u64) {

@@ -1,7 +1,7 @@
 //! FETCH: messages now, or as soon as there are some.
 
 use super::entry::Encoding;
-use super::reply::{Answer, Batch, Shape};
+use super::reply::{Answer, Shape};
 use super::request::{self, Deliver, FetchBody, Format};
 use super::{Call, MAX_POLLS, Post, Refusal, Reply, ReplySubject, address_of};
 use crate::error::Error;
@@ -139,13 +139,12 @@ impl Form {
             Format::Json => Answer::Text(super::entry::write_json(batch, self.encoding)),
             Format::Raw => {
                 let group = self.group.as_deref();
-                let messages = super::entry::write_raw(batch, &self.address, group);
                 let status = match (batch.is_empty(), self.waited) {
                     (false, _) => "204 Batch Completed",
                     (true, true) => "408 Request Timeout",
                     (true, false) => "404 No Messages",
                 };
-                Answer::Raw(Batch { messages, status })
+                Answer::Raw(super::entry::write_raw(batch, &self.address, group, status))
             }
         }
     }

@@ -19,8 +19,9 @@ use hashbrown::HashMap;
 use crate::broker::DeskCall as Call;
 use crate::error::Error;
 use crate::log::Lsn;
-use crate::store::Store;
+use crate::store::{Meta, Store};
 use crate::time::Now;
+use crate::wire::op::Message;
 use entry::Encoding;
 use fetch::Poll;
 use reply::{Answer, Shape};
@@ -50,6 +51,12 @@ pub struct PostOptions {
     pub always_base64: bool,
 }
 
+impl PostOptions {
+    fn encoding(self) -> Encoding {
+        if self.always_base64 { Encoding::Base64 } else { Encoding::Auto }
+    }
+}
+
 /// Requests under way: long polls, and replies that are not to leave yet.
 #[derive(Debug)]
 pub struct Post {
@@ -67,9 +74,8 @@ pub struct Post {
 impl Post {
     /// Nothing under way.
     pub fn new(options: PostOptions) -> Post {
-        let encoding = if options.always_base64 { Encoding::Base64 } else { Encoding::Auto };
         Post {
-            encoding,
+            encoding: options.encoding(),
             held: VecDeque::new(),
             ready: VecDeque::new(),
             polls: HashMap::default(),
@@ -216,6 +222,13 @@ impl Post {
             }
         }
     }
+}
+
+/// A message as an entry of `messages`, for a reply that the caller puts together.
+pub fn entry(meta: &Meta, message: &Message<'_>, options: PostOptions) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128 + message.payload.len());
+    entry::entry(&mut out, meta, message, options.encoding());
+    out
 }
 
 /// Why a request was not carried out, in words for its sender.

@@ -65,29 +65,20 @@ pub(super) enum Answer {
     Error(String),
 }
 
+/// The messages of a raw FETCH, one behind the other: reply subject, headers, payload.
 #[derive(Debug)]
 pub(super) struct Batch {
+    pub bytes: Vec<u8>,
     pub messages: Vec<RawMessage>,
     pub status: &'static str,
 }
 
-impl Batch {
-    fn bytes(&self) -> usize {
-        let sizes = self.messages.iter().map(|message| {
-            size_of::<RawMessage>()
-                + message.reply.len()
-                + message.headers.len()
-                + message.payload.len()
-        });
-        sizes.sum()
-    }
-}
-
+/// Where the parts of a message end; it begins where the one before ends.
 #[derive(Debug)]
 pub(super) struct RawMessage {
-    pub reply: Vec<u8>,
-    pub headers: Vec<u8>,
-    pub payload: Vec<u8>,
+    pub reply: usize,
+    pub headers: usize,
+    pub payload: usize,
 }
 
 impl Reply {
@@ -115,7 +106,7 @@ impl Reply {
                 Answer::Given { payload, failed } => {
                     payload.len() + failed.as_ref().map_or(0, Vec::len)
                 }
-                Answer::Raw(batch) => batch.bytes(),
+                Answer::Raw(batch) => batch.bytes.len() + size_of_val(batch.messages.as_slice()),
             }
     }
 
@@ -136,8 +127,13 @@ impl Reply {
                 return publish(b"", b"", given);
             }
             Answer::Raw(batch) => {
-                for message in &batch.messages {
-                    publish(&message.reply, &message.headers, &message.payload);
+                let mut start = 0;
+                for ends in &batch.messages {
+                    let part = |start, end| batch.bytes.get(start..end).unwrap_or_default();
+                    let (reply, headers) =
+                        (part(start, ends.reply), part(ends.reply, ends.headers));
+                    publish(reply, headers, part(ends.headers, ends.payload));
+                    start = ends.payload;
                 }
                 return publish(b"", status(batch.status).as_bytes(), b"");
             }

@@ -1,5 +1,7 @@
 //! A batch of messages read from the store, in one buffer.
 
+use std::ops::Range;
+
 use crate::log::Lsn;
 use crate::mailbox::{Entry, Level};
 use crate::wire::op::Message;
@@ -15,15 +17,14 @@ pub struct Meta {
     pub create_ms: u64,
     /// How often the group has been given it, this time included; 0 without a group.
     pub deliveries: u32,
-    start: usize,
-    end: usize,
 }
 
 /// A batch of messages.
 #[derive(Debug, Default, Clone)]
 pub struct Fetched {
     bytes: Vec<u8>,
-    list: Vec<Meta>,
+    /// Each with where its encoded body lies.
+    list: Vec<(Meta, Range<usize>)>,
     known: Option<Lsn>,
 }
 
@@ -53,7 +54,7 @@ impl Fetched {
         end: usize,
     ) {
         let (msg_id, create_ms) = (entry.msg_id, entry.create_ms);
-        self.list.push(Meta { msg_id, level, create_ms, deliveries, start, end });
+        self.list.push((Meta { msg_id, level, create_ms, deliveries }, start..end));
     }
 
     /// How many messages there are.
@@ -73,8 +74,8 @@ impl Fetched {
 
     /// The messages in order.
     pub fn iter(&self) -> impl Iterator<Item = (Meta, Message<'_>)> {
-        self.list.iter().filter_map(|meta| {
-            Some((*meta, Message::decode(self.bytes.get(meta.start..meta.end)?)?))
+        self.list.iter().filter_map(|(meta, place)| {
+            Some((*meta, Message::decode(self.bytes.get(place.clone())?)?))
         })
     }
 }
