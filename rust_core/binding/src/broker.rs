@@ -1,5 +1,6 @@
 //! The broker, as Python sees it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mq9_core::broker::{self, ConnId};
@@ -22,6 +23,10 @@ use crate::store::Store;
 /// What one read can bring. All connections share one buffer: a chunk is used up before the next.
 const READ_BYTES: usize = 256 << 10;
 
+/// How long the loop looks for input again and again after some has come. To be woken takes longer
+/// than most clients take to answer.
+const LINGER_US: u64 = 50;
+
 /// Longest time between two looks at the clocks.
 const MAX_SLEEP_MS: u64 = 60_000;
 
@@ -32,6 +37,8 @@ pub struct Broker {
     pub buffer: Py<PyByteArray>,
     pub alarm: Alarm,
     pub driving: Driving,
+    /// When input came last.
+    pub active_us: AtomicU64,
     store: Option<Py<Store>>,
 }
 
@@ -59,7 +66,8 @@ impl Broker {
         let buffer = PyByteArray::new_with(py, READ_BYTES, |_| Ok(()))?.unbind();
         let state = State { core, post, peers: Vec::new(), services: Vec::new() };
         let (alarm, driving) = (Alarm::default(), Driving::default());
-        Ok(Self { state: Mutex::new(state), buffer, alarm, driving, store })
+        let active_us = AtomicU64::new(0);
+        Ok(Self { state: Mutex::new(state), buffer, alarm, driving, active_us, store })
     }
 
     /// From now on the broker runs on this event loop.
@@ -86,7 +94,12 @@ impl Broker {
 
     /// Everything that could be read has been read: what it brought about goes out.
     fn round(&self, py: Python<'_>) -> PyResult<()> {
-        if self.alarm.round_over() { self.tick(py) } else { self.drive(py) }
+        if self.alarm.round_over() { self.tick(py) } else { self.drive(py) }?;
+        let active_us = self.active_us.load(Ordering::Relaxed);
+        if clock::mono_us().saturating_sub(active_us) < LINGER_US {
+            self.alarm.round_soon(py, false)?;
+        }
+        Ok(())
     }
 
     /// Does what is due: pings and deadlines, what the store has to do, replies that may leave.

@@ -1,6 +1,7 @@
 //! One connection, by shape an `asyncio.BufferedProtocol`: bytes go to the broker without Python.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mq9_core::broker::{ConnId, Terms};
 use pyo3::prelude::*;
@@ -76,9 +77,11 @@ impl Connection {
     /// So many bytes are in the buffer.
     fn buffer_updated(&self, py: Python<'_>, nbytes: usize) -> PyResult<()> {
         let broker = self.broker.get();
+        let now_us = clock::mono_us();
+        broker.active_us.store(now_us, Ordering::Relaxed);
         broker.with_counter(py, |core, counter| {
             with_received(broker.buffer.bind(py), nbytes, |chunk| {
-                core.feed(self.id, chunk, counter, clock::mono_us());
+                core.feed(self.id, chunk, counter, now_us);
             });
         })
     }
