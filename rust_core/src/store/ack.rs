@@ -9,6 +9,7 @@ use crate::group::{Pick, ranges};
 use crate::log::Space;
 use crate::time::Now;
 use crate::wire::op::Op;
+use crate::wire::stamp::{Stamp, cause};
 
 /// What is said of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,21 +81,17 @@ impl Store {
     }
 
     /// The group has done with these messages; a work queue removes them.
-    pub(super) fn confirm(
-        &mut self,
-        index: u32,
-        at: usize,
-        msg_ids: &[u64],
-        now: Now,
-    ) -> Result<()> {
+    fn confirm(&mut self, index: u32, at: usize, msg_ids: &[u64], now: Now) -> Result<()> {
         let Some(slot) = self.state.slot(index) else { return Ok(()) };
         let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let address = Arc::clone(&slot.mailbox.address);
         let work_queue = slot.mailbox.policy().work_queue;
         if !self.state.in_memory(index) {
             let mut ranges = Vec::new();
             ranges::encode_ids(msg_ids.iter().copied(), &mut ranges);
-            let acked = Op::Acked { group: &group, ranges: &ranges };
-            let removed = Op::Removed { ranges: &ranges };
+            let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
+            let acked = Op::Acked { stamp, group: &group, ranges: &ranges };
+            let removed = Op::Removed { stamp, cause: cause::CONSUMED, ranges: &ranges };
             let both = [(index, &acked), (index, &removed)];
             let unit = if work_queue { &both[..] } else { &both[..1] };
             self.log.reserve(space_for_unit(unit), Space::Reclaim, now.wall_ms)?;
@@ -126,10 +123,12 @@ impl Store {
     ) -> Result<()> {
         let Some(slot) = self.state.slot(index) else { return Ok(()) };
         let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let address = Arc::clone(&slot.mailbox.address);
         if !self.state.in_memory(index) {
             let mut ranges = Vec::new();
             ranges::encode_ids(msg_ids.iter().copied(), &mut ranges);
-            let op = Op::Returned { group: &group, ranges: &ranges };
+            let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
+            let op = Op::Returned { stamp, group: &group, ranges: &ranges };
             self.log.reserve(space_for(&[&op]), Space::Reclaim, now.wall_ms)?;
             self.append(index, 0, &op);
         }

@@ -8,6 +8,7 @@ use crate::log::Space;
 use crate::mailbox::{Mailbox, Policy, check_name};
 use crate::time::Now;
 use crate::wire::op::Op;
+use crate::wire::stamp::{Stamp, cause};
 
 /// The longest description, in bytes.
 const MAX_DESC: usize = 4096;
@@ -41,7 +42,7 @@ impl Store {
             return Err(Error::MailboxExists(new.address.to_owned()));
         }
         if let Some(expired) = self.state.find(new.address) {
-            self.drop_mailbox(expired);
+            self.expire_mailbox(expired, now);
         }
         self.add_mailbox(new, now)?;
         Ok(())
@@ -66,7 +67,8 @@ impl Store {
     pub fn remove_mailbox(&mut self, address: &str, now: Now) -> Result<()> {
         self.tick(now);
         let index = self.lookup(address, now)?;
-        let op = Op::MailboxRemoved;
+        let stamp = Some(Stamp { time_ms: now.wall_ms, address });
+        let op = Op::MailboxRemoved { stamp, cause: cause::DELETED };
         self.log.reserve(space_for(&[&op]), Space::Reclaim, now.wall_ms)?;
         self.append(index, 0, &op);
         self.drop_mailbox(index);

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::create::NewMailbox;
-use super::{Send, Store};
+use super::{Send, Store, space_for_unit};
 use crate::error::{Error, Result};
 use crate::group::{Pick, ranges};
+use crate::log::Space;
 use crate::mailbox::Entry;
 use crate::time::Now;
 use crate::wire::op::Op;
+use crate::wire::stamp::{DeadLetter, Stamp, cause};
 
 /// Why a message is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +22,10 @@ pub(super) enum Reason {
 }
 
 impl Reason {
-    fn name(self) -> &'static str {
+    fn cause(self) -> u8 {
         match self {
-            Reason::MaxDeliver => "max_deliver",
-            Reason::Terminated => "terminated",
+            Reason::MaxDeliver => cause::MAX_DELIVER,
+            Reason::Terminated => cause::TERMINATED,
         }
     }
 }
@@ -51,10 +53,19 @@ impl Store {
     ) -> Result<()> {
         let Some(slot) = self.state.slot(index) else { return Ok(()) };
         let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
-        let Some(address) = slot.mailbox.policy().dead_letter.clone() else {
-            return self.confirm(index, at, &[pick.entry.msg_id], now);
-        };
         let source = Arc::clone(&slot.mailbox.address);
+        let dead = DeadLetter {
+            stamp: Stamp { time_ms: now.wall_ms, address: &source },
+            group: &group,
+            target: "",
+            msg_id: pick.entry.msg_id,
+            level: pick.level.number(),
+            count: pick.count,
+            cause: reason.cause(),
+        };
+        let Some(address) = slot.mailbox.policy().dead_letter.clone() else {
+            return self.give_up(index, at, dead, now);
+        };
         let work_queue = slot.mailbox.policy().work_queue;
         let target = match self.lookup(&address, now) {
             Ok(target) => target,
@@ -64,7 +75,7 @@ impl Store {
         let Some((_, message)) = batch.iter().next() else { return Ok(()) };
         let mut headers = message.headers.to_vec();
         let history = [
-            ("mq9-dead-reason", reason.name().to_owned()),
+            ("mq9-dead-reason", cause::name(dead.cause).unwrap_or_default().to_owned()),
             ("mq9-dead-mailbox", source.to_string()),
             ("mq9-dead-group", group.to_string()),
             ("mq9-dead-msg-id", pick.entry.msg_id.to_string()),
@@ -85,9 +96,10 @@ impl Store {
         };
         let mut ranges = Vec::new();
         ranges::encode_ids([pick.entry.msg_id], &mut ranges);
-        let acked = Op::Acked { group: &group, ranges: &ranges };
-        let removed = Op::Removed { ranges: &ranges };
-        let both = [(index, &acked), (index, &removed)];
+        let stamp = Some(dead.stamp);
+        let dead = Op::DeadLettered(DeadLetter { target: &address, ..dead });
+        let removed = Op::Removed { stamp, cause: cause::CONSUMED, ranges: &ranges };
+        let both = [(index, &dead), (index, &removed)];
         let logged = match (self.state.in_memory(index), work_queue) {
             (true, _) => &both[..0],
             (false, false) => &both[..1],
@@ -98,10 +110,29 @@ impl Store {
         Ok(())
     }
 
+    /// The group has done with a message for which there is no dead-letter mailbox.
+    fn give_up(&mut self, index: u32, at: usize, dead: DeadLetter<'_>, now: Now) -> Result<()> {
+        let work_queue =
+            self.state.slot(index).is_some_and(|slot| slot.mailbox.policy().work_queue);
+        if !self.state.in_memory(index) {
+            let mut ranges = Vec::new();
+            ranges::encode_ids([dead.msg_id], &mut ranges);
+            let (stamp, cause) = (Some(dead.stamp), cause::CONSUMED);
+            let (dead, removed) =
+                (Op::DeadLettered(dead), Op::Removed { stamp, cause, ranges: &ranges });
+            let both = [(index, &dead), (index, &removed)];
+            let unit = if work_queue { &both[..] } else { &both[..1] };
+            self.log.reserve(space_for_unit(unit), Space::Reclaim, now.wall_ms)?;
+            self.append_unit(unit);
+        }
+        self.confirmed(index, at, &[dead.msg_id]);
+        Ok(())
+    }
+
     fn add_dead_letter_mailbox(&mut self, address: &str, now: Now) -> Result<u32> {
         // An expired one that has not been swept yet still holds the address.
         if let Some(expired) = self.state.find(address) {
-            self.drop_mailbox(expired);
+            self.expire_mailbox(expired, now);
         }
         self.add_mailbox(&NewMailbox { address, ..NewMailbox::default() }, now)
     }

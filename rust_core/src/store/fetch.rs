@@ -11,6 +11,7 @@ use crate::mailbox::{EXPIRES, Entry, LEVELS, Level, Mailbox};
 use crate::time::Now;
 use crate::wire::op::{MemberName, Op};
 use crate::wire::record::HEADER;
+use crate::wire::stamp::Stamp;
 
 /// The longest name of a group or member, in bytes.
 pub const MAX_NAME: usize = 255;
@@ -244,7 +245,8 @@ impl Store {
             let mut encoded = Vec::new();
             ranges::encode_deliveries(deliveries.clone(), &mut encoded);
             let member = member_name(&member);
-            let op = Op::Delivered { group: &group.name, member, ranges: &encoded };
+            let stamp = Some(Stamp { time_ms: now.wall_ms, address: &request.address });
+            let op = Op::Delivered { stamp, group: &group.name, member, ranges: &encoded };
             let space = space_for(&[&op]);
             self.log.reserve(space, Space::Deliver, now.wall_ms).map_err(Unread::Failed)?;
             self.append(index, 0, &op);
@@ -292,9 +294,7 @@ impl Store {
             if expired.is_empty() {
                 return Some((at, plan));
             }
-            for msg_id in expired {
-                self.state.remove_message(index, msg_id);
-            }
+            self.expire_messages(index, &expired, now);
         }
     }
 

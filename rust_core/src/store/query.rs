@@ -9,6 +9,7 @@ use crate::log::Space;
 use crate::mailbox::{Entry, Level};
 use crate::time::Now;
 use crate::wire::op::Op;
+use crate::wire::stamp::{Stamp, cause};
 
 /// Messages read at a time while looking for tags.
 const READ_AHEAD: usize = 256;
@@ -142,7 +143,8 @@ impl Store {
         if !self.state.in_memory(index) {
             let mut ranges = Vec::new();
             ranges::encode_ids([msg_id], &mut ranges);
-            let op = Op::Removed { ranges: &ranges };
+            let stamp = Some(Stamp { time_ms: now.wall_ms, address });
+            let op = Op::Removed { stamp, cause: cause::DELETED, ranges: &ranges };
             self.log.reserve(space_for(&[&op]), Space::Reclaim, now.wall_ms)?;
             self.append(index, 0, &op);
         }

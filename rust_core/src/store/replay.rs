@@ -171,7 +171,7 @@ impl<'s> Replay<'s> {
                 let mailbox = Mailbox::new(number, Arc::from(address), created_ms, expires_ms);
                 self.create(mailbox, desc, policy);
             }
-            Op::MailboxRemoved => self.remove_mailbox(number, at),
+            Op::MailboxRemoved { .. } => self.remove_mailbox(number, at),
             Op::Message(message) => {
                 if let Some(index) = self.mailbox_of(number, &message, at)? {
                     self.state.put_message(index, &message, place);
@@ -201,7 +201,7 @@ impl<'s> Replay<'s> {
     fn change(&mut self, index: u32, op: &Op<'_>) -> Option<()> {
         match *op {
             Op::DelayEnded { delay_id } => self.state.end_delay(index, delay_id),
-            Op::Removed { ranges } => {
+            Op::Removed { ranges, .. } => {
                 for msg_id in self.present(index, ranges)? {
                     self.state.remove_message(index, msg_id);
                 }
@@ -214,24 +214,31 @@ impl<'s> Replay<'s> {
                 let _ = self.note_assigned(index, next_id);
                 self.state.reset_group(index, group, start);
             }
-            Op::Delivered { group, member, ranges } => {
+            Op::Delivered { group, member, ranges, .. } => {
                 self.deliver(index, group, member, &DeliveryRanges::decode(ranges)?)?;
             }
-            Op::Acked { group, ranges } => {
+            Op::Acked { group, ranges, .. } => {
                 let msg_ids = self.present(index, ranges)?;
                 let group = self.group_of(index, group)?;
                 self.state.confirm(index, group, msg_ids.into_iter());
             }
-            Op::Returned { group, ranges } => {
+            Op::Returned { group, ranges, .. } => {
                 let msg_ids = self.present(index, ranges)?;
                 let group = self.group_of(index, group)?;
                 for msg_id in msg_ids {
                     self.state.give_back(index, group, msg_id, None);
                 }
             }
+            Op::DeadLettered(dead) => {
+                self.note_assigned(index, dead.msg_id.checked_add(1)?)?;
+                let is_there = self.state.slot(index)?.mailbox.get(dead.msg_id).is_some();
+                let group = self.group_of(index, dead.group)?;
+                let msg_id = is_there.then_some(dead.msg_id);
+                self.state.confirm(index, group, msg_id.into_iter());
+            }
             Op::Opened { .. }
             | Op::MailboxCreated { .. }
-            | Op::MailboxRemoved
+            | Op::MailboxRemoved { .. }
             | Op::Message(_)
             | Op::Delayed(_) => {}
         }

@@ -9,6 +9,7 @@ use crate::mailbox::{Discard, Level, Mailbox};
 use crate::time::Now;
 use crate::wire::op::{Message, Op};
 use crate::wire::record::FLAG_REST;
+use crate::wire::stamp::{Stamp, cause};
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 1024;
@@ -180,23 +181,30 @@ impl Store {
         now: Now,
     ) -> Result<()> {
         let op = if delayed { Op::Delayed(*message) } else { Op::Message(*message) };
-        let mut ranges = Vec::new();
-        let removal = if evicted.is_empty() {
-            None
-        } else {
-            ranges::encode_ids(evicted.iter().copied(), &mut ranges);
-            Some(Op::Removed { ranges: &ranges })
-        };
-        let space = space_for(&[&op]) + removal.as_ref().map_or(0, |op| space_for(&[op]));
-        self.log.reserve(space + space_for_unit(with), Space::Store, now.wall_ms)?;
+        let mut room = Vec::new();
+        if !evicted.is_empty() {
+            ranges::encode_ids(evicted.iter().copied(), &mut room);
+        }
+        let replaced = if delayed { Vec::new() } else { self.replaced_by(index, message.key) };
+        let stamp = Some(Stamp { time_ms: now.wall_ms, address: message.address });
+        let removal = |cause, ranges| Op::Removed { stamp, cause, ranges };
+        let removals =
+            [removal(cause::EVICTED, &room[..]), removal(cause::REPLACED, &replaced[..])];
+        let removals = [&room, &replaced].into_iter().zip(&removals);
+        let removals = || removals.clone().filter(|(ranges, _)| !ranges.is_empty());
+        let removed: usize = removals().map(|(_, op)| space_for(&[op])).sum();
+        let space = space_for(&[&op]) + removed + space_for_unit(with);
+        self.log.reserve(space, Space::Store, now.wall_ms)?;
         let placed = if with.is_empty() {
-            // The message counts even if damage takes the removal; not the other way round.
+            // The message counts even if damage takes a removal; not the other way round.
             let placed = self.append(index, 0, &op);
-            removal.map(|removal| self.append(index, FLAG_REST, &removal));
+            for (_, removal) in removals() {
+                self.append(index, FLAG_REST, removal);
+            }
             Some(placed)
         } else {
             let mut unit = vec![(index, &op)];
-            unit.extend(removal.as_ref().map(|removal| (index, removal)));
+            unit.extend(removals().map(|(_, removal)| (index, removal)));
             unit.extend(with);
             self.append_unit(&unit)
         };
@@ -207,6 +215,26 @@ impl Store {
             self.state.remove_message(index, msg_id);
         }
         Ok(())
+    }
+
+    /// The encoded ids of what a message of this key takes the place of; empty if there is nothing. That they go is
+    /// an effect of the message; who reads the log for what went on is told so.
+    pub(super) fn replaced_by(&self, index: u32, key: &str) -> Vec<u8> {
+        let mut encoded = Vec::new();
+        let Some(mailbox) = self.state.slot(index).map(|slot| &slot.mailbox) else {
+            return encoded;
+        };
+        if mailbox.policy().latest {
+            let mut all = mailbox.iter_from(0).map(|(_, entry)| entry.msg_id).peekable();
+            if all.peek().is_some() {
+                ranges::encode_ids(all, &mut encoded);
+            }
+        } else if !key.is_empty()
+            && let Some(&old) = mailbox.sideline().and_then(|sideline| sideline.keys.get(key))
+        {
+            ranges::encode_ids([old], &mut encoded);
+        }
+        encoded
     }
 
     fn store(&mut self, index: u32, message: &Message<'_>, delayed: bool, place: Place) {

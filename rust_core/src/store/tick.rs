@@ -1,17 +1,24 @@
 //! What happens by itself as time passes: expiry, delayed messages, ended leases, waits.
 
+use std::sync::Arc;
+
 use super::damage::{Damage, DamageKind};
 use super::state::Place;
 use super::timers::{Purpose, Timer};
 use super::{Store, space_for, space_for_unit};
 use crate::error::Result;
+use crate::group::ranges;
 use crate::log::{Log, Lsn, ReadError, Space};
 use crate::mailbox::Delayed;
 use crate::time::Now;
 use crate::wire::op::{Message, Op};
+use crate::wire::stamp::{Stamp, cause};
 
 /// Most deadlines handled at once, so that a hundred thousand expiries do not stall a client.
 const AT_ONCE: usize = 1024;
+
+/// Most expired messages that one record names: it fits the smallest segment.
+const IN_A_RECORD: usize = 256;
 
 /// How long a delayed message that could not be logged waits for the next try.
 const RETRY_MS: u64 = 1000;
@@ -22,6 +29,9 @@ impl Store {
     pub fn tick(&mut self, now: Now) -> bool {
         let mut due = Vec::new();
         let more = self.state.timers.advance(now, AT_ONCE, &mut due);
+        if !due.is_empty() {
+            self.expire_due(&due, now);
+        }
         for timer in due {
             if self.state.slot_of(timer.slot, timer.number).is_some() {
                 self.on_due(timer, now);
@@ -39,18 +49,57 @@ impl Store {
     fn on_due(&mut self, timer: Timer, now: Now) {
         match timer.purpose {
             Purpose::Mailbox => self.expire_mailbox(timer.slot, now),
-            Purpose::Message => {
-                self.state.remove_message(timer.slot, timer.id);
-                self.mark_ready(timer.slot);
-            }
+            // Done with the others of its mailbox.
+            Purpose::Message => {}
             Purpose::Delay => self.on_delay_due(timer, now),
             Purpose::Lease => self.on_lease_ended(timer, now),
             Purpose::Wait => self.end_wait(timer.id),
         }
     }
 
-    fn expire_mailbox(&mut self, index: u32, now: Now) {
-        let op = Op::MailboxRemoved;
+    /// Messages of one mailbox whose time is over go together, in few records.
+    fn expire_due(&mut self, due: &[Timer], now: Now) {
+        let over = due.iter().filter(|timer| {
+            timer.purpose == Purpose::Message
+                && self.state.slot_of(timer.slot, timer.number).is_some()
+        });
+        let mut over: Vec<(u32, u64)> = over.map(|timer| (timer.slot, timer.id)).collect();
+        over.sort_unstable();
+        for of_one in over.chunk_by(|a, b| a.0 == b.0) {
+            let msg_ids: Vec<u64> = of_one.iter().map(|(_, msg_id)| *msg_id).collect();
+            let index = of_one[0].0;
+            self.expire_messages(index, &msg_ids, now);
+            self.mark_ready(index);
+        }
+    }
+
+    /// Messages go because their time is over. It is recorded, so that they stay away though the clock be set
+    /// back; without space it is not, and the next open finds them expired again.
+    pub(super) fn expire_messages(&mut self, index: u32, msg_ids: &[u64], now: Now) {
+        let slot = self.state.slot(index).filter(|_| !self.state.in_memory(index));
+        if let Some(address) = slot.map(|slot| Arc::clone(&slot.mailbox.address)) {
+            let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
+            let mut ranges = Vec::new();
+            for some in msg_ids.chunks(IN_A_RECORD) {
+                ranges.clear();
+                ranges::encode_ids(some.iter().copied(), &mut ranges);
+                let op = Op::Removed { stamp, cause: cause::EXPIRED, ranges: &ranges };
+                // Half of the reserve is left to acknowledgements.
+                if self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms).is_ok() {
+                    self.append(index, 0, &op);
+                }
+            }
+        }
+        for &msg_id in msg_ids {
+            self.state.remove_message(index, msg_id);
+        }
+    }
+
+    pub(super) fn expire_mailbox(&mut self, index: u32, now: Now) {
+        let Some(slot) = self.state.slot(index) else { return };
+        let address = Arc::clone(&slot.mailbox.address);
+        let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
+        let op = Op::MailboxRemoved { stamp, cause: cause::EXPIRED };
         // Without space the expiry goes unrecorded; the next open finds it expired again.
         if self.log.reserve(space_for(&[&op]), Space::Reclaim, now.wall_ms).is_ok() {
             self.append(index, 0, &op);
@@ -64,7 +113,7 @@ impl Store {
         let delayed = slot.and_then(|s| s.mailbox.sideline()?.delayed.get(&delay_id));
         let Some(expires_ms) = delayed.map(|delayed| delayed.expires_ms) else { return };
         if expires_ms != 0 && now.wall_ms >= expires_ms {
-            self.state.end_delay(index, delay_id);
+            self.drop_delayed(index, delay_id, now);
         } else if self.publish(index, delay_id, now).is_err() {
             let retry = now.wall_ms.saturating_add(RETRY_MS);
             let key = self.state.timers.wall.insert(retry, timer);
@@ -74,6 +123,17 @@ impl Store {
                 delayed.timer = key;
             }
         }
+    }
+
+    /// A delayed message goes because its time was over before it was due.
+    fn drop_delayed(&mut self, index: u32, delay_id: u64, now: Now) {
+        let op = Op::DelayEnded { delay_id };
+        if !self.state.in_memory(index)
+            && self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms).is_ok()
+        {
+            self.append(index, 0, &op);
+        }
+        self.state.end_delay(index, delay_id);
     }
 
     /// A delayed message gets its `msg_id` and enters its lane.
@@ -89,9 +149,13 @@ impl Store {
             self.state.put_message(index, &message, Place { at: Lsn::NONE, len });
         } else {
             let (stored, ended) = (Op::Message(message), Op::DelayEnded { delay_id });
-            let unit = [(index, &stored), (index, &ended)];
-            self.log.reserve(space_for_unit(&unit), Space::Reclaim, now.wall_ms)?;
-            let placed = self.append_unit(&unit);
+            let ranges = self.replaced_by(index, message.key);
+            let stamp = Some(Stamp { time_ms: now.wall_ms, address: message.address });
+            let removed = Op::Removed { stamp, cause: cause::REPLACED, ranges: &ranges };
+            let all = [(index, &stored), (index, &ended), (index, &removed)];
+            let unit = if ranges.is_empty() { &all[..2] } else { &all[..] };
+            self.log.reserve(space_for_unit(unit), Space::Reclaim, now.wall_ms)?;
+            let placed = self.append_unit(unit);
             self.state.end_delay(index, delay_id);
             if let Some(placed) = placed {
                 self.state.put_message(index, &message, placed.into());

@@ -5,3 +5,4 @@ pub mod bytes;
 pub mod op;
 pub mod record;
 pub mod section;
+pub mod stamp;

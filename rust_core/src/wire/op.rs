@@ -4,6 +4,7 @@
 //! tables are in `docs/formats.md`. Kind numbers are never reused.
 
 use super::bytes::{Put, Reader};
+use super::stamp::{DeadLetter, Stamp, cause};
 
 /// Kind numbers.
 pub mod kind {
@@ -31,10 +32,22 @@ pub mod kind {
     pub const ACKED: u8 = 11;
     /// Messages were returned by a group's member.
     pub const RETURNED: u8 = 12;
+    /// [`REMOVED`] with time, address and cause.
+    pub const REMOVED_AT: u8 = 13;
+    /// [`DELIVERED`] with time and address.
+    pub const DELIVERED_AT: u8 = 14;
+    /// [`ACKED`] with time and address.
+    pub const ACKED_AT: u8 = 15;
+    /// [`RETURNED`] with time and address.
+    pub const RETURNED_AT: u8 = 16;
+    /// [`MAILBOX_REMOVED`] with time, address and cause.
+    pub const MAILBOX_REMOVED_AT: u8 = 17;
+    /// A group is done with a message that it could not process.
+    pub const DEAD_LETTERED: u8 = 18;
 
     /// Whether this version knows a kind.
     pub fn is_known(kind: u8) -> bool {
-        (OPENED..=RETURNED).contains(&kind)
+        (OPENED..=DEAD_LETTERED).contains(&kind)
     }
 }
 
@@ -177,7 +190,7 @@ impl<'a> MemberName<'a> {
     }
 }
 
-/// The meaning of one record.
+/// The meaning of one record. Where a stamp can be missing, it is in records that earlier versions wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op<'a> {
     /// A store was opened.
@@ -201,7 +214,12 @@ pub enum Op<'a> {
         policy: &'a [u8],
     },
     /// The mailbox and all it holds went away.
-    MailboxRemoved,
+    MailboxRemoved {
+        /// When and which.
+        stamp: Option<Stamp<'a>>,
+        /// Why.
+        cause: u8,
+    },
     /// A message entered its lane.
     Message(Message<'a>),
     /// A message was stored to enter its lane later.
@@ -213,6 +231,10 @@ pub enum Op<'a> {
     },
     /// Messages went away; encoded id ranges.
     Removed {
+        /// When and where.
+        stamp: Option<Stamp<'a>>,
+        /// Why.
+        cause: u8,
         /// Ranges of `msg_id`s.
         ranges: &'a [u8],
     },
@@ -232,6 +254,8 @@ pub enum Op<'a> {
     },
     /// Messages were given to a member.
     Delivered {
+        /// When and where.
+        stamp: Option<Stamp<'a>>,
         /// The group.
         group: &'a str,
         /// The member.
@@ -241,6 +265,8 @@ pub enum Op<'a> {
     },
     /// Messages were confirmed.
     Acked {
+        /// When and where.
+        stamp: Option<Stamp<'a>>,
         /// The group.
         group: &'a str,
         /// Ranges of `msg_id`s.
@@ -248,11 +274,15 @@ pub enum Op<'a> {
     },
     /// Messages were returned undone by the member that had them.
     Returned {
+        /// When and where.
+        stamp: Option<Stamp<'a>>,
         /// The group.
         group: &'a str,
         /// Ranges of `msg_id`s.
         ranges: &'a [u8],
     },
+    /// A group is done with a message that it could not process.
+    DeadLettered(DeadLetter<'a>),
 }
 
 impl<'a> Op<'a> {
@@ -261,16 +291,22 @@ impl<'a> Op<'a> {
         match self {
             Op::Opened { .. } => kind::OPENED,
             Op::MailboxCreated { .. } => kind::MAILBOX_CREATED,
-            Op::MailboxRemoved => kind::MAILBOX_REMOVED,
+            Op::MailboxRemoved { stamp: None, .. } => kind::MAILBOX_REMOVED,
+            Op::MailboxRemoved { .. } => kind::MAILBOX_REMOVED_AT,
             Op::Message(_) => kind::MESSAGE,
             Op::Delayed(_) => kind::DELAYED,
             Op::DelayEnded { .. } => kind::DELAY_ENDED,
-            Op::Removed { .. } => kind::REMOVED,
+            Op::Removed { stamp: None, .. } => kind::REMOVED,
+            Op::Removed { .. } => kind::REMOVED_AT,
             Op::IdsReserved { .. } => kind::IDS_RESERVED,
             Op::GroupReset { .. } => kind::GROUP_RESET,
-            Op::Delivered { .. } => kind::DELIVERED,
-            Op::Acked { .. } => kind::ACKED,
-            Op::Returned { .. } => kind::RETURNED,
+            Op::Delivered { stamp: None, .. } => kind::DELIVERED,
+            Op::Delivered { .. } => kind::DELIVERED_AT,
+            Op::Acked { stamp: None, .. } => kind::ACKED,
+            Op::Acked { .. } => kind::ACKED_AT,
+            Op::Returned { stamp: None, .. } => kind::RETURNED,
+            Op::Returned { .. } => kind::RETURNED_AT,
+            Op::DeadLettered(_) => kind::DEAD_LETTERED,
         }
     }
 
@@ -282,15 +318,16 @@ impl<'a> Op<'a> {
                 32 + address.len() + desc.len() + policy.len()
             }
             Op::GroupReset { group, .. } => 8 * LANES + 16 + group.len(),
-            Op::Delivered { group, ranges, .. } => 300 + group.len() + ranges.len(),
-            Op::Removed { ranges } => ranges.len(),
-            Op::Acked { group, ranges } | Op::Returned { group, ranges } => {
-                8 + group.len() + ranges.len()
+            Op::Delivered { stamp, group, ranges, .. } => {
+                300 + stamp_len(stamp) + group.len() + ranges.len()
             }
-            Op::Opened { .. }
-            | Op::MailboxRemoved
-            | Op::DelayEnded { .. }
-            | Op::IdsReserved { .. } => 32,
+            Op::Removed { stamp, ranges, .. } => 8 + stamp_len(stamp) + ranges.len(),
+            Op::Acked { stamp, group, ranges } | Op::Returned { stamp, group, ranges } => {
+                8 + stamp_len(stamp) + group.len() + ranges.len()
+            }
+            Op::MailboxRemoved { stamp, .. } => 8 + stamp_len(stamp),
+            Op::DeadLettered(dead) => dead.max_len(),
+            Op::Opened { .. } | Op::DelayEnded { .. } | Op::IdsReserved { .. } => 32,
         }
     }
 
@@ -308,10 +345,13 @@ impl<'a> Op<'a> {
                 out.put_medium(desc.as_bytes());
                 out.put_medium(policy);
             }
-            Op::MailboxRemoved => {}
+            Op::MailboxRemoved { stamp, cause } => put_stamp_and_cause(*stamp, *cause, out),
             Op::Message(message) | Op::Delayed(message) => message.encode(out),
             Op::DelayEnded { delay_id } => out.put_u64(*delay_id),
-            Op::Removed { ranges } => out.extend_from_slice(ranges),
+            Op::Removed { stamp, cause, ranges } => {
+                put_stamp_and_cause(*stamp, *cause, out);
+                out.extend_from_slice(ranges);
+            }
             Op::IdsReserved { below } => out.put_u64(*below),
             Op::GroupReset { group, start, next_id } => {
                 out.put_short(group.as_bytes());
@@ -320,15 +360,18 @@ impl<'a> Op<'a> {
                 }
                 out.put_u64(*next_id);
             }
-            Op::Delivered { group, member, ranges } => {
+            Op::Delivered { stamp, group, member, ranges } => {
+                put_stamp(*stamp, out);
                 out.put_short(group.as_bytes());
                 member.encode(out);
                 out.extend_from_slice(ranges);
             }
-            Op::Acked { group, ranges } | Op::Returned { group, ranges } => {
+            Op::Acked { stamp, group, ranges } | Op::Returned { stamp, group, ranges } => {
+                put_stamp(*stamp, out);
                 out.put_short(group.as_bytes());
                 out.extend_from_slice(ranges);
             }
+            Op::DeadLettered(dead) => dead.encode(out),
         }
     }
 
@@ -340,18 +383,29 @@ impl<'a> Op<'a> {
             kind::DELAYED => Message::decode(body).map(Op::Delayed),
             kind::OPENED => Op::decode_opened(&mut from),
             kind::MAILBOX_CREATED => Op::decode_created(&mut from),
-            kind::MAILBOX_REMOVED => Some(Op::MailboxRemoved),
+            kind::MAILBOX_REMOVED => {
+                Some(Op::MailboxRemoved { stamp: None, cause: cause::UNKNOWN })
+            }
+            kind::MAILBOX_REMOVED_AT => Op::decode_mailbox_removed(&mut from),
             kind::DELAY_ENDED => from.u64().map(|delay_id| Op::DelayEnded { delay_id }),
-            kind::REMOVED => Some(Op::Removed { ranges: body }),
+            kind::REMOVED => Some(Op::Removed { stamp: None, cause: cause::UNKNOWN, ranges: body }),
+            kind::REMOVED_AT => Op::decode_removed(&mut from),
             kind::IDS_RESERVED => {
                 from.u64().filter(|id| *id < MAX_ID).map(|below| Op::IdsReserved { below })
             }
             kind::GROUP_RESET => Op::decode_group_reset(&mut from),
-            kind::DELIVERED => Op::decode_delivered(&mut from),
-            kind::ACKED => from.short_str().map(|group| Op::Acked { group, ranges: from.rest() }),
-            kind::RETURNED => {
-                from.short_str().map(|group| Op::Returned { group, ranges: from.rest() })
+            kind::DELIVERED => Op::decode_delivered(None, &mut from),
+            kind::ACKED => Op::decode_acked(None, &mut from),
+            kind::RETURNED => Op::decode_returned(None, &mut from),
+            kind::DELIVERED_AT | kind::ACKED_AT | kind::RETURNED_AT => {
+                let stamp = Stamp::decode(&mut from);
+                stamp.and_then(|stamp| match kind {
+                    kind::DELIVERED_AT => Op::decode_delivered(Some(stamp), &mut from),
+                    kind::ACKED_AT => Op::decode_acked(Some(stamp), &mut from),
+                    _ => Op::decode_returned(Some(stamp), &mut from),
+                })
             }
+            kind::DEAD_LETTERED => DeadLetter::decode(&mut from).map(Op::DeadLettered),
             _ => return Ok(None),
         };
         op.map(Some).ok_or(Malformed)
@@ -380,10 +434,44 @@ impl<'a> Op<'a> {
         Some(Op::GroupReset { group, start, next_id: from.u64()? })
     }
 
-    fn decode_delivered(from: &mut Reader<'a>) -> Option<Op<'a>> {
+    fn decode_mailbox_removed(from: &mut Reader<'a>) -> Option<Op<'a>> {
+        Some(Op::MailboxRemoved { stamp: Some(Stamp::decode(from)?), cause: from.u8()? })
+    }
+
+    fn decode_removed(from: &mut Reader<'a>) -> Option<Op<'a>> {
+        let (stamp, cause) = (Some(Stamp::decode(from)?), from.u8()?);
+        Some(Op::Removed { stamp, cause, ranges: from.rest() })
+    }
+
+    fn decode_delivered(stamp: Option<Stamp<'a>>, from: &mut Reader<'a>) -> Option<Op<'a>> {
         let group = from.short_str()?;
         let member = MemberName::decode(from)?;
-        Some(Op::Delivered { group, member, ranges: from.rest() })
+        Some(Op::Delivered { stamp, group, member, ranges: from.rest() })
+    }
+
+    fn decode_acked(stamp: Option<Stamp<'a>>, from: &mut Reader<'a>) -> Option<Op<'a>> {
+        Some(Op::Acked { stamp, group: from.short_str()?, ranges: from.rest() })
+    }
+
+    fn decode_returned(stamp: Option<Stamp<'a>>, from: &mut Reader<'a>) -> Option<Op<'a>> {
+        Some(Op::Returned { stamp, group: from.short_str()?, ranges: from.rest() })
+    }
+}
+
+fn stamp_len(stamp: &Option<Stamp<'_>>) -> usize {
+    stamp.as_ref().map_or(0, Stamp::max_len)
+}
+
+fn put_stamp(stamp: Option<Stamp<'_>>, out: &mut Vec<u8>) {
+    if let Some(stamp) = stamp {
+        stamp.encode(out);
+    }
+}
+
+fn put_stamp_and_cause(stamp: Option<Stamp<'_>>, cause: u8, out: &mut Vec<u8>) {
+    if let Some(stamp) = stamp {
+        stamp.encode(out);
+        out.put_u8(cause);
     }
 }
 

@@ -29,7 +29,7 @@ fn assert_refused(disk: &SimDisk, file: &str, offset: u64, what: &str) {
 
 #[test]
 fn a_record_of_an_unknown_kind_is_refused() {
-    for unknown in [0, kind::RETURNED + 1, 255] {
+    for unknown in [0, kind::DEAD_LETTERED + 1, 255] {
         let mut journal = Journal::new(1, 0);
         created(&mut journal, 1, "a");
         let at = journal.raw(unknown, 0, 1, b"who knows").start as u64;
@@ -49,7 +49,7 @@ fn an_unknown_kind_is_refused_in_a_unit_that_was_never_finished() {
 #[test]
 fn an_unknown_flag_is_refused() {
     let mut journal = Journal::new(1, 0);
-    let at = journal.op(0x80, 1, &Op::MailboxRemoved).start as u64;
+    let at = journal.op(0x80, 1, &Op::MailboxRemoved { stamp: None, cause: 0 }).start as u64;
     assert_refused(&journal.disk(), &names::segment(1), at, "a record with flags 0x80");
 }
 

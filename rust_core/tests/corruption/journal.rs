@@ -109,12 +109,12 @@ pub fn delivered(
     let deliveries = ids.map(|msg_id| Delivered { level, msg_id, count: 1 });
     encode_deliveries(deliveries, &mut ranges);
     let member = MemberName::Named("m");
-    journal.op(0, number, &Op::Delivered { group, member, ranges: &ranges })
+    journal.op(0, number, &Op::Delivered { stamp: None, group, member, ranges: &ranges })
 }
 
 /// Appends an acknowledgement.
 pub fn acked(journal: &mut Journal, number: u64, group: &str, ids: std::ops::Range<u64>) {
     let mut ranges = Vec::new();
     encode_ids(ids, &mut ranges);
-    journal.op(0, number, &Op::Acked { group, ranges: &ranges });
+    journal.op(0, number, &Op::Acked { stamp: None, group, ranges: &ranges });
 }

@@ -89,7 +89,7 @@ fn a_removed_mailbox_does_not_come_back_because_its_creation_is_lost() {
     let lost = created(&mut journal, 1, "a");
     pinned(&mut journal, 1, "g", 0);
     message(&mut journal, 1, "a", 0, b"x");
-    journal.op(0, 1, &Op::MailboxRemoved);
+    journal.op(0, 1, &Op::MailboxRemoved { stamp: None, cause: 0 });
     journal.damage(&lost);
     let store = open(&journal.disk(), START);
     assert_eq!(store.info().mailboxes, 0);
@@ -101,7 +101,7 @@ fn a_unit_whose_rest_is_cut_off_at_a_segments_end_does_not_count_and_is_reported
     created(&mut first, 1, "a");
     message(&mut first, 1, "a", 0, b"x");
     let ranges: &[u8] = &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
-    first.op(FLAG_MORE, 1, &Op::Removed { ranges });
+    first.op(FLAG_MORE, 1, &Op::Removed { stamp: None, cause: 0, ranges });
     let whole = first.bytes.len();
     first.op(FLAG_REST, 1, &Op::DelayEnded { delay_id: 0 });
     let mut second = Journal::new(2, 1);

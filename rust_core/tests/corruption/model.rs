@@ -92,7 +92,7 @@ impl Model {
                 let policy = Policy::decode(policy).unwrap().unwrap();
                 self.create(number, address, created_ms, expires_ms, desc, policy);
             }
-            Op::MailboxRemoved => {
+            Op::MailboxRemoved { .. } => {
                 self.mailboxes.remove(&number);
                 self.early.remove(&number);
             }
@@ -216,7 +216,9 @@ impl MailboxModel {
     fn change(&mut self, op: &Op<'_>) {
         match *op {
             Op::DelayEnded { delay_id } => drop(self.delayed.remove(&delay_id)),
-            Op::Removed { ranges } => self.ids(ranges).into_iter().for_each(|id| self.remove(id)),
+            Op::Removed { ranges, .. } => {
+                self.ids(ranges).into_iter().for_each(|id| self.remove(id));
+            }
             Op::IdsReserved { below } => self.next_id = self.next_id.max(below),
             Op::GroupReset { group, start, next_id } => {
                 self.next_id = self.next_id.max(next_id);
@@ -244,12 +246,17 @@ impl MailboxModel {
                     }
                 }
             }
-            Op::Acked { group, ranges } => {
+            Op::Acked { group, ranges, .. } => {
                 for msg_id in self.ids(ranges) {
                     self.groups.entry(group.to_owned()).or_default().pending.remove(&msg_id);
                 }
             }
-            Op::Returned { group, ranges } => {
+            Op::DeadLettered(dead) => {
+                self.next_id = self.next_id.max(dead.msg_id + 1);
+                let group = self.groups.entry(dead.group.to_owned()).or_default();
+                group.pending.remove(&dead.msg_id);
+            }
+            Op::Returned { group, ranges, .. } => {
                 self.ids(ranges);
                 self.groups.entry(group.to_owned()).or_default();
             }

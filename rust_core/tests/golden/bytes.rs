@@ -1,12 +1,21 @@
 //! The golden files read with nothing but the tables of `docs/formats.md`: every offset below is one of
 //! the document's.
 
+use std::collections::BTreeSet;
+
 use mq9_core::wire::op::kind;
 
-use crate::golden;
+use crate::{TODAY, files};
+
+/// What was written before records told their time.
+const UNTIMED: &str = "v1.1";
 
 fn file(name: &str) -> Vec<u8> {
-    golden().into_iter().find(|file| file.0 == name).unwrap().1
+    file_of(TODAY, name)
+}
+
+fn file_of(version: &str, name: &str) -> Vec<u8> {
+    files(version).into_iter().find(|file| file.0 == name).unwrap().1
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -53,8 +62,8 @@ fn checked(segment: u64, at: usize, bytes: &[u8]) -> &[u8] {
 }
 
 /// All records of the first segment: kind, flags, mailbox, body.
-fn records() -> Vec<(u8, u8, u64, Vec<u8>)> {
-    let bytes = file("segment-0000000001.log");
+fn records(version: &str) -> Vec<(u8, u8, u64, Vec<u8>)> {
+    let bytes = file_of(version, "segment-0000000001.log");
     let mut records = Vec::new();
     let mut at = 80;
     while at < bytes.len() {
@@ -66,22 +75,31 @@ fn records() -> Vec<(u8, u8, u64, Vec<u8>)> {
 }
 
 fn bodies(kind: u8) -> Vec<Vec<u8>> {
-    records().into_iter().filter(|record| record.0 == kind).map(|record| record.3).collect()
+    bodies_of(TODAY, kind)
+}
+
+fn bodies_of(version: &str, kind: u8) -> Vec<Vec<u8>> {
+    records(version).into_iter().filter(|record| record.0 == kind).map(|record| record.3).collect()
 }
 
 #[test]
-fn the_golden_segment_has_every_kind_of_record() {
-    let kinds: std::collections::BTreeSet<u8> = records().iter().map(|record| record.0).collect();
-    assert_eq!(kinds, (kind::OPENED..=kind::RETURNED).collect());
+fn the_golden_segments_have_every_kind_of_record() {
+    let kinds = |version| records(version).iter().map(|record| record.0).collect::<BTreeSet<u8>>();
+    assert_eq!(kinds(UNTIMED), (kind::OPENED..=kind::RETURNED).collect());
+    let retired = [3, 7, 10, 11, 12];
+    let written = (kind::OPENED..=kind::DEAD_LETTERED).filter(|kind| !retired.contains(kind));
+    assert_eq!(kinds(TODAY), written.collect());
 }
 
 #[test]
 fn units_are_flagged_as_documented() {
-    let records = records();
+    let records = records(TODAY);
     let first = records.iter().position(|record| record.1 != 0).unwrap();
     let flags: Vec<_> = records[first..first + 2].iter().map(|r| (r.0, r.1)).collect();
     assert_eq!(flags, [(kind::MESSAGE, 1), (kind::DELAY_ENDED, 4)]);
-    assert!(records[first + 2..].iter().all(|record| record.1 == 0));
+    let rest: Vec<_> =
+        records[first + 2..].iter().filter(|r| r.1 != 0).map(|r| (r.0, r.1)).collect();
+    assert_eq!(rest, [(kind::MESSAGE, 1), (kind::DEAD_LETTERED, 4)]);
 }
 
 #[test]
@@ -104,7 +122,9 @@ fn records_about_mailboxes_are_as_documented() {
     }
     assert_eq!(&policy[12 * 9..], b"\x80\x04dead");
 
-    assert_eq!(bodies(kind::MAILBOX_REMOVED), [b""]);
+    assert_eq!(bodies_of(UNTIMED, kind::MAILBOX_REMOVED), [b""]);
+    let removed = &bodies(kind::MAILBOX_REMOVED_AT)[0];
+    assert_eq!((u64_at(removed, 0), &removed[8..]), (T + 202, &b"\x04gone\x01"[..]));
     assert_eq!(bodies(kind::IDS_RESERVED), [65_536u64.to_le_bytes()]);
 }
 
@@ -121,8 +141,19 @@ fn records_about_messages_are_as_documented() {
     let times = [u64_at(delayed, 8), u64_at(delayed, 16), u64_at(delayed, 24)];
     assert_eq!((u64_at(delayed, 0), times), (1, [T + 7, T + 600_007, T + 3_600_007]));
     assert_eq!(bodies(kind::DELAY_ENDED), [0u64.to_le_bytes()]);
-    let removed = &bodies(kind::REMOVED)[0];
+    let removed = &bodies_of(UNTIMED, kind::REMOVED)[0];
     assert_eq!((u32_at(removed, 0), u64_at(removed, 4), u32_at(removed, 12)), (1, 4, 1));
+    for (index, ms, stamp, msg_id) in
+        [(0, 13, &b"\x06orders\x01"[..], 4), (1, 202, &b"\x04gone\x05"[..], 0)]
+    {
+        let removed = &bodies(kind::REMOVED_AT)[index];
+        let ids = &removed[8 + stamp.len()..];
+        assert_eq!((u64_at(removed, 0), &removed[8..8 + stamp.len()]), (T + ms, stamp));
+        assert_eq!(
+            (u32_at(ids, 0), u64_at(ids, 4), u32_at(ids, 12), ids.len()),
+            (1, msg_id, 1, 16)
+        );
+    }
 }
 
 #[test]
@@ -133,7 +164,12 @@ fn records_about_groups_are_as_documented() {
     assert_eq!((u64_at(reset, 90), reset.len()), (6, 98));
 
     // To a named member: level 1 first, then two runs of level 5.
-    let delivered = &bodies(kind::DELIVERED)[0];
+    let untimed = bodies_of(UNTIMED, kind::DELIVERED);
+    for (timed, untimed) in bodies(kind::DELIVERED_AT).iter().zip(&untimed) {
+        assert_eq!((&timed[8..15], &timed[15..]), (&b"\x06orders"[..], &untimed[..]));
+    }
+    assert_eq!(u64_at(&bodies(kind::DELIVERED_AT)[0], 0), T + 8);
+    let delivered = &untimed[0];
     assert_eq!(&delivered[..5], b"\x01g\x00\x01w");
     let run = |at: usize| {
         let key = (delivered[at], u32_at(delivered, at + 1));
@@ -143,14 +179,26 @@ fn records_about_groups_are_as_documented() {
     assert_eq!([run(9), run(26), run(43)], [((1, 1), 1, 1), ((5, 1), 0, 1), ((5, 1), 2, 1)]);
     assert_eq!(delivered.len(), 60);
     // To a connection of the first opening.
-    let delivered = &bodies(kind::DELIVERED)[1];
+    let delivered = &untimed[1];
     assert_eq!((delivered[2], u32_at(delivered, 3), u64_at(delivered, 7)), (1, 1, 9));
 
-    for (kind, msg_id) in [(kind::ACKED, 1), (kind::RETURNED, 2)] {
-        let body = &bodies(kind)[0];
+    let ended = [(kind::ACKED, kind::ACKED_AT, 1, 9), (kind::RETURNED, kind::RETURNED_AT, 2, 10)];
+    for (kind, timed, msg_id, ms) in ended {
+        let body = &bodies_of(UNTIMED, kind)[0];
+        let timed = &bodies(timed)[0];
+        assert_eq!((u64_at(timed, 0), &timed[8..15]), (T + ms, &b"\x06orders"[..]));
+        assert_eq!(timed[15..], body[..]);
         assert_eq!((&body[..2], u32_at(body, 2)), (&b"\x01g"[..], 1));
         assert_eq!((u64_at(body, 6), u32_at(body, 14), body.len()), (msg_id, 1, 18));
     }
+}
+
+#[test]
+fn a_dead_letter_is_as_documented() {
+    let dead = &bodies(kind::DEAD_LETTERED)[0];
+    assert_eq!((u64_at(dead, 0), &dead[8..25]), (T + 202, &b"\x04gone\x01g\x09gone.dead"[..]));
+    assert_eq!((u64_at(dead, 25), dead[33], u32_at(dead, 34)), (1, 5, 1));
+    assert_eq!((dead[38], dead.len()), (7, 39));
 }
 
 /// The sections of the checkpoint: kind and body.
@@ -176,7 +224,7 @@ fn a_checkpoint_is_as_documented() {
     assert_eq!(sections.iter().map(|s| s.0).collect::<Vec<_>>(), [1, 5, 2, 2, 3]);
     let head = &sections[0].1;
     assert_eq!((u32_at(head, 0), u64_at(head, 4)), (1, POSITION));
-    assert_eq!((u32_at(head, 12), u64_at(head, 16), head.len()), (1, 4, 24));
+    assert_eq!((u32_at(head, 12), u64_at(head, 16), head.len()), (1, 5, 24));
     let ends = &sections[1].1;
     let first = file("segment-0000000001.log").len() as u32;
     assert_eq!((u32_at(ends, 0), u32_at(ends, 4), u32_at(ends, 8)), (2, 1, first));

@@ -16,9 +16,9 @@ use mq9_core::log::names;
 use mq9_sim::SimDisk;
 
 /// What today's code writes.
-const TODAY: &str = "v1.1";
+const TODAY: &str = "v1.2";
 /// What earlier code wrote.
-const EARLIER: [&str; 1] = ["v1"];
+const EARLIER: [&str; 2] = ["v1", "v1.1"];
 
 fn folder(of: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(of)

@@ -88,9 +88,17 @@ pub fn run() -> SimDisk {
     // The delayed message enters its lane: a unit of two records.
     store.tick(at(200));
 
-    let gone = NewMailbox { address: "gone", ..NewMailbox::default() };
+    // One message expires, another is given up.
+    let policy = Policy { dead_letter: Some("gone.dead".into()), ..Policy::default() };
+    let gone = NewMailbox { address: "gone", policy, ..NewMailbox::default() };
     store.create_mailbox(&gone, at(201)).unwrap();
+    store.send("gone", &Send { ttl_ms: 1, ..Send::new(b"short") }, at(201)).unwrap();
+    store.send("gone", &Send::new(b"never mind"), at(201)).unwrap();
+    store.fetch(Fetch::group("gone", "g", 10), at(202)).unwrap();
+    let (group, kind) = ("g", AckKind::Terminate);
+    store.ack(&Ack { address: "gone", group, msg_ids: &[1], kind }, at(202)).unwrap();
     store.remove_mailbox("gone", at(202)).unwrap();
+    store.remove_mailbox("gone.dead", at(202)).unwrap();
     store.rotate(at(203)).unwrap();
     store.checkpoint().unwrap();
     drop(store);

@@ -322,10 +322,11 @@ impl Run {
         Ok(())
     }
 
-    /// Ends the process, by its own will or killed, and opens the store again. A wall clock that was
-    /// set back has been put right by then: of expiry the log knows nothing.
+    /// Ends the process, by its own will or killed, and opens the store again. If it was killed, a wall clock
+    /// that was set back has been put right by then: that something expired may not have been written.
     fn reopen(&mut self, cleanly: bool) -> Result<(), Stop> {
-        self.now = Now { wall_ms: self.latest_wall_ms, mono_ms: 100 + self.opened };
+        let wall_ms = if cleanly { self.now.wall_ms } else { self.latest_wall_ms };
+        self.now = Now { wall_ms, mono_ms: 100 + self.opened };
         self.opened += 1;
         self.conns = FIRST_CONNS;
         // The old store holds its disk until it is replaced: it gets one that nobody looks at.
