@@ -93,6 +93,8 @@ struct Out {
     count: u32,
     member: Option<u8>,
     hold: Hold,
+    /// It has left the mailbox.
+    gone: bool,
 }
 
 /// The group as one would explain it: the pending messages in the order of their last delivery.
@@ -108,7 +110,17 @@ type Row = (u8, u64, u32);
 
 impl Model {
     fn at(&self, msg_id: u64) -> Option<usize> {
-        self.out.iter().position(|o| o.msg_id == msg_id)
+        self.out.iter().position(|o| o.msg_id == msg_id && !o.gone)
+    }
+
+    fn pending(&self) -> usize {
+        self.out.iter().filter(|o| !o.gone).count()
+    }
+
+    /// What has gone counts only while its member has more of the same batch.
+    fn tidy(&mut self) {
+        let held: Vec<_> = self.out.iter().filter(|o| !o.gone).map(|o| o.member).collect();
+        self.out.retain(|o| !o.gone || held.contains(&o.member));
     }
 
     fn lease(&mut self, until: Option<u64>) -> Hold {
@@ -133,7 +145,7 @@ impl Model {
                 None => 0,
             };
             let full = limits.max_ack_pending > 0
-                && self.out.len() - dead.len() + new >= limits.max_ack_pending;
+                && self.pending() - dead.len() + new >= limits.max_ack_pending;
             if pending.is_none() && full {
                 continue;
             }
@@ -158,6 +170,7 @@ impl Model {
         if rows.is_empty() {
             return;
         }
+        self.out.retain(|o| !o.gone || o.member != Some(who));
         for o in self.out.iter_mut().filter(|o| o.member == Some(who)) {
             o.member = None;
             o.hold = Hold::Free;
@@ -165,15 +178,16 @@ impl Model {
         let hold = self.lease(until);
         for &(level, msg_id, count) in rows {
             self.out.retain(|o| o.msg_id != msg_id);
-            self.out.push(Out { msg_id, level, count, member: Some(who), hold });
+            self.out.push(Out { msg_id, level, count, member: Some(who), hold, gone: false });
             let next = &mut self.next[usize::from(level) - 1];
             *next = (*next).max(msg_id + 1);
         }
+        self.tidy();
     }
 
     /// What an ACK of one message confirms, in delivery order; `None` if it was never given.
     fn ack(&self, msg_id: u64, level: Option<u8>, cumulative: bool) -> Option<Vec<u64>> {
-        let Some(at) = self.at(msg_id) else {
+        let Some(at) = self.out.iter().position(|o| o.msg_id == msg_id) else {
             let given = (1..=LEVELS as u8).any(|l| {
                 level.is_none_or(|level| level == l)
                     && self.start[usize::from(l) - 1] <= msg_id
@@ -183,7 +197,7 @@ impl Model {
         };
         let owner = self.out[at].member;
         let reached = |i: usize, o: &Out| {
-            i == at || (cumulative && i < at && owner.is_some() && o.member == owner)
+            !o.gone && (i == at || (cumulative && i < at && owner.is_some() && o.member == owner))
         };
         let ids = self.out.iter().enumerate().filter(|(i, o)| reached(*i, o));
         Some(ids.map(|(_, o)| o.msg_id).collect())
@@ -283,16 +297,21 @@ impl World {
         }
         self.lanes.retain(|(_, lane)| !lane.is_empty());
         let pending = self.model.at(msg_id).is_some();
-        self.model.out.retain(|o| o.msg_id != msg_id);
+        for o in self.model.out.iter_mut().filter(|o| o.msg_id == msg_id) {
+            (o.gone, o.hold) = (true, Hold::Free);
+        }
+        self.model.out.retain(|o| !o.gone || o.member.is_some());
+        self.model.tidy();
         assert_eq!(self.group.forget(msg_id), pending);
         self.log.push(Logged::Forget(msg_id));
     }
 
     fn ack(&mut self, ids: &[u64]) {
-        let before = self.model.out.len();
+        let before = self.model.pending();
         self.model.out.retain(|o| !ids.contains(&o.msg_id));
+        self.model.tidy();
         let confirmed = self.group.apply_acked(ids.iter().copied());
-        assert_eq!(confirmed, before - self.model.out.len());
+        assert_eq!(confirmed, before - self.model.pending());
         self.log.push(Logged::Acked(ids.to_vec()));
     }
 
@@ -374,6 +393,7 @@ impl World {
                     let hold = self.model.lease(until);
                     self.model.out[at].member = None;
                     self.model.out[at].hold = hold;
+                    self.model.tidy();
                 }
                 self.log.push(Logged::Nak(msg_id));
             }
@@ -408,7 +428,14 @@ impl World {
             Op::Recover { from_checkpoint } => {
                 let bytes = encoded(&self.group);
                 self.group = match from_checkpoint {
-                    true => Group::decode(&bytes).unwrap(),
+                    true => {
+                        let mut group = Group::decode(&bytes).unwrap();
+                        let pending = group.all_pending().map(|p| p.delivered.msg_id);
+                        let stored = |id: &u64| self.stored.iter().any(|(_, e)| e.msg_id == *id);
+                        let lost: Vec<u64> = pending.filter(|id| !stored(id)).collect();
+                        lost.into_iter().for_each(|id| assert!(group.forget(id)));
+                        group
+                    }
                     false => replay(&self.log),
                 };
                 self.model.out.iter_mut().for_each(|o| o.hold = Hold::Free);
@@ -422,7 +449,7 @@ impl World {
         assert_eq!(group.leases(), deadlines.len(), "leases");
         assert_eq!(group.next_deadline_ms(), deadlines.first().map(|d| d.0));
         assert_eq!((group.start(), group.cursors()), (&model.start, &model.next));
-        assert_eq!(group.outstanding(), model.out.len());
+        assert_eq!(group.outstanding(), model.pending());
         let holders = (0..4).filter(|who| model.out.iter().any(|o| o.member == Some(*who)));
         assert_eq!(group.holders(), holders.count(), "holders");
         let seen: Vec<_> = group
@@ -435,6 +462,7 @@ impl World {
         let expected: Vec<_> = model
             .out
             .iter()
+            .filter(|o| !o.gone)
             .map(|o| {
                 let delivered =
                     Delivered { level: level(o.level), msg_id: o.msg_id, count: o.count };

@@ -44,14 +44,11 @@ impl Served {
         let bell = Arc::new((Mutex::new(()), Condvar::new()));
         let rung = Arc::clone(&bell);
         let begin = Instant::now();
-        let thread = SyncThread::start(
-            store.syncer(),
-            move || begin.elapsed(),
-            move || {
-                drop(rung.0.lock().unwrap());
-                rung.1.notify_all();
-            },
-        );
+        store.syncer().listen(move || {
+            drop(rung.0.lock().unwrap());
+            rung.1.notify_all();
+        });
+        let thread = SyncThread::start(store.syncer(), move || begin.elapsed());
         (Served { store: Mutex::new(store), bell }, thread.unwrap())
     }
 
@@ -180,8 +177,8 @@ fn a_sync_waits_for_those_whom_the_last_one_has_served() {
     let file: Arc<dyn DiskFile> = Arc::new(Slow { begun, may_end, minutes: Arc::clone(&minutes) });
     let syncer = Arc::new(Syncer::new(SyncMode::Always, Lsn::new(1, 0)));
     let clock = move || Duration::from_secs(60 * minutes.load(Ordering::SeqCst));
-    let thread =
-        SyncThread::start(Arc::clone(&syncer), clock, move || told.send(()).unwrap()).unwrap();
+    syncer.listen(move || told.send(()).unwrap_or(()));
+    let thread = SyncThread::start(Arc::clone(&syncer), clock).unwrap();
 
     let write = |end: u32| syncer.wrote(Lsn::new(1, end), 1, &file);
     write(100);

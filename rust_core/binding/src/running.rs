@@ -43,13 +43,18 @@ impl Running {
         let store = Store::open(Arc::new(disk), options, entropy, now)?;
         let syncer = store.syncer();
         let durability = Arc::new(Durability::new(Arc::clone(&syncer)));
+        let told = Arc::downgrade(&durability);
+        syncer.listen(move || {
+            if let Some(durability) = told.upgrade() {
+                durability.advanced();
+            }
+        });
         let store = Arc::new(Turns::new(store));
         let upkeep = Arc::new(Upkeep::new(Arc::clone(&store)));
         let sync_thread = match options.sync {
             SyncMode::None => None,
             SyncMode::Always | SyncMode::Interval { .. } => {
-                let advanced = Arc::clone(&durability);
-                let thread = SyncThread::start(syncer, clock::mono, move || advanced.advanced());
+                let thread = SyncThread::start(syncer, clock::mono);
                 Some(thread.map_err(|e| failed("start the sync thread of", e))?)
             }
         };

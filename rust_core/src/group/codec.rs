@@ -46,8 +46,11 @@ impl Group {
         }
         let mut numbers: HashMap<&Member, u32, foldhash::fast::RandomState> = HashMap::default();
         let mut members = Vec::new();
-        let mut deliveries = Vec::with_capacity(self.outstanding() * DELIVERY_LEN);
-        for pending in self.all_pending() {
+        // What has gone is found to be so when the group is read back: its message is not there.
+        let all = self.deliveries.iter().chain(&self.gone);
+        let count = self.deliveries.len() + self.gone.len();
+        let mut deliveries = Vec::with_capacity(count * DELIVERY_LEN);
+        for pending in self.in_order(all) {
             let number = pending.member.map_or(NOBODY, |member| {
                 let next = numbers.len() as u32;
                 *numbers.entry(member).or_insert_with(|| {
@@ -63,7 +66,7 @@ impl Group {
         }
         out.put_u32(numbers.len() as u32);
         out.extend_from_slice(&members);
-        out.put_u32(self.outstanding() as u32);
+        out.put_u32(count as u32);
         out.extend_from_slice(&deliveries);
     }
 

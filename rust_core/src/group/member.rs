@@ -45,6 +45,8 @@ struct Holder {
     live: usize,
     /// What it received, ascending in `seq`; may hold entries that are no longer its own.
     order: VecDeque<Received>,
+    /// Messages of its batch that have left the mailbox.
+    gone: Vec<u64>,
 }
 
 /// The members that hold deliveries; one without any is forgotten.
@@ -64,7 +66,8 @@ impl Members {
         if let Some(id) = self.id_of(member) {
             return id;
         }
-        let holder = Holder { member: member.clone(), live: 0, order: VecDeque::new() };
+        let holder =
+            Holder { member: member.clone(), live: 0, order: VecDeque::new(), gone: vec![] };
         let id = MemberId(self.table.insert(holder));
         self.ids.insert(member.clone(), id);
         id
@@ -79,9 +82,16 @@ impl Members {
         self.table.get(id.0).into_iter().flat_map(|holder| holder.order.iter().copied())
     }
 
-    /// Takes the order away: a new batch is about to replace it.
-    pub(super) fn take_order(&mut self, id: MemberId) -> VecDeque<Received> {
-        self.table.get_mut(id.0).map(|holder| std::mem::take(&mut holder.order)).unwrap_or_default()
+    /// Takes the order away, and what has gone of it: a new batch is about to replace it.
+    pub(super) fn take_batch(&mut self, id: MemberId) -> (VecDeque<Received>, Vec<u64>) {
+        let Some(holder) = self.table.get_mut(id.0) else { return Default::default() };
+        (std::mem::take(&mut holder.order), std::mem::take(&mut holder.gone))
+    }
+
+    /// A message of the member's batch has left the mailbox. False if the member has nothing else.
+    pub(super) fn note_gone(&mut self, id: MemberId, msg_id: u64) -> bool {
+        let holder = self.table.get_mut(id.0);
+        holder.map(|holder| holder.gone.push(msg_id)).is_some()
     }
 
     /// The member received a message. `seq` is above all it received before.
@@ -92,17 +102,20 @@ impl Members {
         }
     }
 
-    /// The delivery `seq` is no longer the member's.
-    pub(super) fn lose(&mut self, id: MemberId, seq: u64) {
-        let Some(holder) = self.table.get_mut(id.0) else { return };
+    /// The delivery `seq` is no longer the member's. If it was the last one, returns what has gone
+    /// of its batch.
+    pub(super) fn lose(&mut self, id: MemberId, seq: u64) -> Vec<u64> {
+        let Some(holder) = self.table.get_mut(id.0) else { return Vec::new() };
         holder.live -= 1;
         if holder.live == 0 {
             if let Some(holder) = self.table.remove(id.0) {
                 self.ids.remove(&holder.member);
+                return holder.gone;
             }
         } else if holder.order.front().is_some_and(|&(first, _)| first == seq) {
             holder.order.pop_front();
         }
+        Vec::new()
     }
 
     /// Drops what leads the member's order and no longer stands, so that acknowledging a batch one by

@@ -81,6 +81,9 @@ pub struct Group {
     next_seq: u64,
     /// The broker assigns the keys, so a fixed hash is safe.
     deliveries: HashMap<u64, Delivery, FixedState>,
+    /// Messages that left the mailbox while their member had more of the same batch: an ACK of one
+    /// still confirms what came before it.
+    gone: HashMap<u64, Delivery, FixedState>,
     available: BTreeSet<(Level, u64)>,
     members: Members,
     leases: Leases,
@@ -94,6 +97,7 @@ impl Group {
             cursors: start,
             next_seq: 0,
             deliveries: HashMap::default(),
+            gone: HashMap::default(),
             available: BTreeSet::new(),
             members: Members::default(),
             leases: Leases::default(),
@@ -121,7 +125,8 @@ impl Group {
         }
         let member = self.members.enter(member);
         let lease = lease_until_mono_ms.map(|deadline_ms| self.leases.open(deadline_ms));
-        let held = self.members.take_order(member);
+        let (held, gone) = self.members.take_batch(member);
+        self.forget_gone(gone);
         for delivered in deliveries {
             self.deliver(delivered, Some(member), lease);
         }
@@ -158,9 +163,7 @@ impl Group {
             }
         }
         self.trim(untrimmed);
-        if self.deliveries.is_empty() && self.deliveries.capacity() > KEEP_CAPACITY {
-            self.deliveries = HashMap::default();
-        }
+        self.shrink();
         confirmed
     }
 
@@ -217,7 +220,14 @@ impl Group {
 
     /// The message left the mailbox: deleted, expired or replaced. True if it was pending.
     pub fn forget(&mut self, msg_id: u64) -> bool {
-        self.apply_acked([msg_id]) > 0
+        let Some(delivery) = self.deliveries.remove(&msg_id) else { return false };
+        self.let_go(msg_id, &delivery);
+        if delivery.member.is_some_and(|member| self.members.note_gone(member, msg_id)) {
+            self.gone.insert(msg_id, Delivery { lease: None, ..delivery });
+        }
+        self.trim(delivery.member);
+        self.shrink();
+        true
     }
 
     /// When the next lease ends.
@@ -279,7 +289,14 @@ impl Group {
 
     /// All messages delivered and not yet acknowledged, in the order of their last delivery.
     pub fn all_pending(&self) -> impl Iterator<Item = Pending<'_>> {
-        let mut ordered: Vec<_> = self.deliveries.iter().collect();
+        self.in_order(self.deliveries.iter())
+    }
+
+    fn in_order<'a>(
+        &'a self,
+        deliveries: impl Iterator<Item = (&'a u64, &'a Delivery)>,
+    ) -> impl Iterator<Item = Pending<'a>> {
+        let mut ordered: Vec<_> = deliveries.collect();
         ordered.sort_unstable_by_key(|(_, delivery)| delivery.seq);
         ordered.into_iter().map(|(&msg_id, delivery)| self.view(msg_id, delivery))
     }
@@ -328,7 +345,23 @@ impl Group {
             None => drop(self.available.remove(&(delivery.level, msg_id))),
         }
         if let Some(member) = delivery.member {
-            self.members.lose(member, delivery.seq);
+            let gone = self.members.lose(member, delivery.seq);
+            self.forget_gone(gone);
+        }
+    }
+
+    /// Nothing is left that an ACK of these could confirm.
+    fn forget_gone(&mut self, msg_ids: Vec<u64>) {
+        for msg_id in msg_ids {
+            self.gone.remove(&msg_id);
+        }
+    }
+
+    fn shrink(&mut self) {
+        for map in [&mut self.deliveries, &mut self.gone] {
+            if map.is_empty() && map.capacity() > KEEP_CAPACITY {
+                *map = HashMap::default();
+            }
         }
     }
 

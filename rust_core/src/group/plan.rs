@@ -122,7 +122,7 @@ impl Group {
 
     /// What an ACK of these messages would confirm, each added to `out` once: only themselves, or with `cumulative`
     /// all that the member who last received a message was given up to it, in delivery order. Each comes with its level,
-    /// `None` if it has left the mailbox. One that the group is done with adds nothing; `Err` names one that it was never
+    /// `None` if it has left the mailbox. One that has left adds nothing itself, one that the group is done with nothing at all; `Err` names one that it was never
     /// given.
     pub fn plan_acks(
         &self,
@@ -134,14 +134,15 @@ impl Group {
         let mut in_order = Vec::new();
         let mut reach: BTreeMap<MemberId, u64> = BTreeMap::new();
         for (msg_id, level) in msg_ids {
-            match self.deliveries.get(&msg_id) {
+            let pending = self.deliveries.get(&msg_id);
+            match pending.or_else(|| self.gone.get(&msg_id)) {
                 None if !self.was_given(msg_id, level) => return Err(msg_id),
                 None => {}
                 Some(Delivery { member: Some(member), seq, .. }) if cumulative => {
                     let furthest = reach.entry(*member).or_default();
                     *furthest = (*furthest).max(*seq);
                 }
-                Some(_) if single.insert(msg_id) => in_order.push(msg_id),
+                Some(_) if pending.is_some() && single.insert(msg_id) => in_order.push(msg_id),
                 Some(_) => {}
             }
         }

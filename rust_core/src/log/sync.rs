@@ -5,7 +5,7 @@
 //! round lock is taken before the state lock, and files are synced under the round lock alone, so
 //! that writers never wait for a disk.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ pub struct Syncer {
     state: Mutex<State>,
     work: Condvar,
     round: Mutex<()>,
+    listener: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Syncer {
@@ -66,7 +67,14 @@ impl Syncer {
             }),
             work: Condvar::new(),
             round: Mutex::new(()),
+            listener: OnceLock::new(),
         }
+    }
+
+    /// From now on `told` is called after every round, successful or not, whoever has run it. There
+    /// is one listener: the first.
+    pub fn listen(&self, told: impl Fn() + Send + Sync + 'static) {
+        let _ = self.listener.set(Box::new(told));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -120,6 +128,14 @@ impl Syncer {
 
     /// The same, and how many bytes that were.
     fn sync(&self) -> Result<(Lsn, u64)> {
+        let outcome = self.sync_files();
+        if let Some(told) = self.listener.get() {
+            told();
+        }
+        outcome
+    }
+
+    fn sync_files(&self) -> Result<(Lsn, u64)> {
         let _round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
         let (files, target, bytes) = {
             let mut state = self.state();
@@ -185,12 +201,10 @@ pub struct SyncThread {
 }
 
 impl SyncThread {
-    /// Starts the thread; `advanced` is called after every round, successful or not. `clock` tells
-    /// the time since any instant.
+    /// Starts the thread. `clock` tells the time since any instant.
     pub fn start(
         syncer: Arc<Syncer>,
         clock: impl Fn() -> Duration + Send + 'static,
-        advanced: impl Fn() + Send + 'static,
     ) -> std::io::Result<SyncThread> {
         let shared = Arc::clone(&syncer);
         let thread = std::thread::Builder::new().name("mq9-sync".to_owned()).spawn(move || {
@@ -208,7 +222,6 @@ impl SyncThread {
                     let waiting = shared.state().unsynced;
                     pace.synced(bytes, waiting, clock().saturating_sub(begin));
                 }
-                advanced();
             }
         })?;
         Ok(SyncThread { syncer, thread: Some(thread) })

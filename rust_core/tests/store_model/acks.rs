@@ -19,6 +19,16 @@ impl Model {
         };
         let mut meant: Vec<u64> = Vec::new();
         for &msg_id in msg_ids {
+            if kind == (AckKind::Done { only: false })
+                && let Some(gone) = group.gone.iter().find(|gone| gone.msg_id == msg_id)
+            {
+                let before = group
+                    .deliveries
+                    .iter()
+                    .filter(|d| d.member.as_ref() == Some(&gone.member) && d.order < gone.order);
+                meant.extend(before.map(|delivery| delivery.msg_id));
+                continue;
+            }
             let Some(at) = group.deliveries.iter().position(|d| d.msg_id == msg_id) else {
                 let stored = mailbox.messages.iter().find(|message| message.msg_id == msg_id);
                 // Of a message that is gone nobody knows the level any more.
@@ -55,6 +65,7 @@ impl Model {
                     let delivery = self.group(address, name).pending(msg_id).unwrap();
                     delivery.member = None;
                     delivery.until_ms = (delay_ms > 0).then_some(mono_ms + delay_ms);
+                    self.group(address, name).tidy();
                 }
                 self.touch(address);
             }

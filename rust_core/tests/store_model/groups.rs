@@ -23,6 +23,16 @@ pub struct Delivery {
     pub member: Option<Member>,
     /// Until when nobody else gets it.
     pub until_ms: Option<u64>,
+    /// How many were given before it.
+    pub order: u64,
+}
+
+/// A message that is not there any more, and where it stood in a member's batch.
+#[derive(Debug, Clone)]
+pub struct Gone {
+    pub msg_id: u64,
+    pub member: Member,
+    pub order: u64,
 }
 
 pub struct Group {
@@ -30,6 +40,9 @@ pub struct Group {
     pub cursors: [u64; LEVELS],
     /// In the order they were given.
     pub deliveries: Vec<Delivery>,
+    /// Messages that left the mailbox while their member had more: with how many were given before.
+    pub gone: Vec<Gone>,
+    given: u64,
     pub start: [u64; LEVELS],
 }
 
@@ -43,11 +56,37 @@ pub struct Plan {
 
 impl Group {
     fn new(name: &str, start: [u64; LEVELS]) -> Group {
-        Group { name: name.to_owned(), cursors: start, deliveries: Vec::new(), start }
+        Group {
+            name: name.to_owned(),
+            cursors: start,
+            deliveries: Vec::new(),
+            gone: Vec::new(),
+            given: 0,
+            start,
+        }
     }
 
+    /// The group has done with a message.
     pub fn forget(&mut self, msg_id: u64) {
         self.deliveries.retain(|delivery| delivery.msg_id != msg_id);
+        self.tidy();
+    }
+
+    /// A message has left the mailbox.
+    pub fn lose(&mut self, msg_id: u64) {
+        if let Some(delivery) = self.pending(msg_id)
+            && let Some(member) = delivery.member.clone()
+        {
+            let gone = Gone { msg_id, member, order: delivery.order };
+            self.gone.push(gone);
+        }
+        self.forget(msg_id);
+    }
+
+    /// What has gone counts only while its member has more of the same batch.
+    pub fn tidy(&mut self) {
+        let deliveries = &self.deliveries;
+        self.gone.retain(|gone| deliveries.iter().any(|d| d.member.as_ref() == Some(&gone.member)));
     }
 
     pub fn end_all_leases(&mut self) {
@@ -75,6 +114,7 @@ impl Group {
         for (message, _) in batch {
             self.forget(message.msg_id);
         }
+        self.gone.retain(|gone| gone.member != *member);
         let mut passed_over = false;
         for delivery in &mut self.deliveries {
             if delivery.member.as_ref() == Some(member) {
@@ -85,7 +125,9 @@ impl Group {
         for (message, count) in batch {
             let cursor = &mut self.cursors[usize::from(message.level) - 1];
             *cursor = (*cursor).max(message.msg_id + 1);
+            self.given += 1;
             self.deliveries.push(Delivery {
+                order: self.given,
                 msg_id: message.msg_id,
                 level: message.level,
                 count: *count,
@@ -93,6 +135,7 @@ impl Group {
                 until_ms: Some(until_ms),
             });
         }
+        self.tidy();
         passed_over
     }
 }

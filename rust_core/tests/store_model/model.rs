@@ -278,7 +278,7 @@ impl Model {
     pub fn take(&mut self, address: &str, msg_id: u64) {
         if let Ok(mailbox) = self.get(address) {
             mailbox.messages.retain(|message| message.msg_id != msg_id);
-            mailbox.groups.iter_mut().for_each(|group| group.forget(msg_id));
+            mailbox.groups.iter_mut().for_each(|group| group.lose(msg_id));
             self.touch(address);
         }
     }
