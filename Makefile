@@ -132,6 +132,11 @@ bench-mailboxes: $(INSTALLED) ## Compare mailboxes with JetStream and Redis; res
 	@.ci/require cargo cc
 	$(BIN)/python benches/mailboxes.py $(ARGS)
 
+.PHONY: faults
+faults: $(INSTALLED) ## Kill, cut, fill, flip, jump and attack the broker; N=500 kills it 500 times
+	@.ci/require cargo cc
+	@$(BIN)/python -m tests.faults --kills $(or $(N),20) $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZ_SECONDS (60)
 ifeq ($(FUZZ_TARGETS),)

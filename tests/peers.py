@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -127,12 +127,20 @@ def command(peer: str, folder: Path) -> list[str]:
 
 
 def start(
-    folder: Path, config: str = "", *flags: str, port: int = -1, peer: str | None = None
+    folder: Path,
+    config: str = "",
+    *flags: str,
+    port: int = -1,
+    peer: str | None = None,
+    around: Sequence[str] = (),
 ) -> Server:
-    """Starts a server with its files in `folder`; returns when it accepts connections."""
+    """Starts a server with its files in `folder`; returns when it accepts connections.
+
+    `around` is a command that becomes the one behind it, such as `env` or `nsenter`.
+    """
     peer = peer or chosen_peer()
     folder.mkdir(parents=True, exist_ok=True)
-    arguments = [*command(peer, folder), "-a", "127.0.0.1", "-p", str(port), "-m", "-1"]
+    arguments = [*around, *command(peer, folder), "-a", "127.0.0.1", "-p", str(port), "-m", "-1"]
     arguments += ["--ports_file_dir", str(folder)]
     config_file = None
     if config:

@@ -70,6 +70,10 @@ def changed(text: str) -> dict[str, object]:
             "mq9 { sync: none, sync_interval: '250ms', drain_time: '1m' }",
             {"sync": "none", "sync_interval_ms": 250, "drain_ms": 60_000},
         ),
+        (
+            "mq9 { segment_size: 1MiB, checkpoint_size: 2MiB, upkeep_interval: '50ms' }",
+            {"segment_bytes": 1 << 20, "checkpoint_bytes": 2 << 20, "upkeep_ms": 50},
+        ),
         ("p: 77\nport: $p", {"port": 77}),
     ],
 )

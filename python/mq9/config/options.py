@@ -125,6 +125,12 @@ class Options(_Frozen):
     data_dir: Path = Path("mq9-data")
     sync: Sync = "always"
     sync_interval_ms: int = 100
+    segment_bytes: int = 67_108_864
+    """Size of a file of the log; the largest message is a little smaller."""
+    checkpoint_bytes: int = 268_435_456
+    """How much log is written before the index is saved again."""
+    upkeep_ms: int = 1_000
+    """How often upkeep looks whether there is something to do."""
     payload_encoding: PayloadEncoding = "auto"
     """How payloads stand in JSON replies; auto: as text where they are valid UTF-8."""
     default_ttl_ms: int = 0

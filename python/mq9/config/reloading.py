@@ -22,6 +22,9 @@ NEEDS_RESTART = (
     "data_dir",
     "sync",
     "sync_interval_ms",
+    "segment_bytes",
+    "checkpoint_bytes",
+    "upkeep_ms",
     "payload_encoding",
 )
 """Options that are fixed when the server starts; all others may change."""

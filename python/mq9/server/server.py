@@ -30,6 +30,7 @@ from mq9.server.monitor import Monitor
 from mq9.server.passwords import Passwords
 from mq9.server.running import Running, Settings, StartError
 from mq9.server.signals import Signals
+from mq9.server.store_watch import StoreWatch
 from mq9.server.system import SystemSubjects
 from mq9.store import Store
 
@@ -90,7 +91,9 @@ class Server:
             self._log.warn("Plaintext passwords detected, use nkeys or bcrypt")
         store = _open_store(self._options)
         try:
-            self._say_damage(store)
+            self._log.info("Store opened", data=self._options.data_dir, sync=self._options.sync)
+            self._watch = StoreWatch(store, self._log)
+            self._watch.look()
             self._running = Running(
                 settings=settings,
                 identity=Identity(self._options.server_name or ""),
@@ -131,6 +134,7 @@ class Server:
             # Whoever reads them may send a client, or a signal, at once.
             self._write_files(port, http[0].getsockname()[1] if http else None)
             self._log.info("Server is ready")
+            self._spawn(self._watch.run())
             await self._stop.wait()
             await self._send_clients_away()
         finally:
@@ -153,11 +157,6 @@ class Server:
             self._log.warn(warning)
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-    def _say_damage(self, store: Store) -> None:
-        self._log.info("Store opened", data=self._options.data_dir, sync=self._options.sync)
-        for damage in store.damage():
-            self._log.error("damage in the store", file=damage.file, what=damage.text)
 
     def _listen_http(self, port: int) -> list[socket.socket]:
         host = self._options.http_host or self._options.host
@@ -291,7 +290,14 @@ class Server:
 
 def _open_store(options: Options) -> Store:
     try:
-        return Store(options.data_dir, sync=options.sync, sync_interval_ms=options.sync_interval_ms)
+        return Store(
+            options.data_dir,
+            sync=options.sync,
+            sync_interval_ms=options.sync_interval_ms,
+            segment_bytes=options.segment_bytes,
+            checkpoint_bytes=options.checkpoint_bytes,
+            maintain_every_ms=options.upkeep_ms,
+        )
     except StoreLocked as error:
         raise StartError(
             f"the data directory {options.data_dir} is in use by another process; "

@@ -5,6 +5,7 @@
 mod check;
 mod edges;
 mod lying;
+mod noting;
 mod script;
 mod world;
 
@@ -17,6 +18,7 @@ use mq9_core::log::SyncMode;
 use mq9_core::store::{MailboxInfo, Options, Store};
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
+use noting::NotingDisk;
 use script::Dice;
 use world::{Given, NEAR, OPTIONS, Step, World, open};
 
@@ -179,6 +181,31 @@ fn random_workloads_cut_at_random_lose_and_invent_nothing() {
             });
             check_next_life(&crashed, &found, n.is_multiple_of(2))
                 .unwrap_or_else(|e| panic!("script {seed} cut at {n}, {name}: {e}"));
+        }
+    }
+}
+
+/// `MQ9_FAULTS_STEPS` makes the run longer, as `make faults` does.
+#[test]
+fn a_long_random_run_cut_at_every_sync_loses_and_invents_nothing() {
+    let steps = std::env::var("MQ9_FAULTS_STEPS").map_or(100, |steps| steps.parse().unwrap());
+    let mut play = Play::new(script::random(&mut Dice(7), steps));
+    let noting = NotingDisk::default();
+    play.run(&noting.disk, Arc::new(noting.clone()), u64::MAX);
+    let syncs = noting.syncs();
+    assert!(syncs.len() > steps / 4, "only {} syncs", syncs.len());
+    // In the middle of the sync, and right after it.
+    for n in syncs.into_iter().flat_map(|n| [n, n + 1]) {
+        let disk = SimDisk::new();
+        let (mut acknowledged, begun) = play.run(&disk, Arc::new(disk.clone()), n);
+        // What a delay brings about is told to nobody: if the cut keeps it from the log, it is as if
+        // nobody had waited.
+        if begun > 0 && matches!(play.steps[begun - 1], Step::Wait(_)) {
+            acknowledged = acknowledged.min(begun - 1);
+        }
+        for (name, crashed) in crashes(&disk, n, 3) {
+            let found = play.verify(&crashed, acknowledged, begun);
+            found.unwrap_or_else(|e| panic!("cut at {n}, {name}, {acknowledged}..{begun}: {e}"));
         }
     }
 }

@@ -1,0 +1,234 @@
+"""Clients that do what no client should, each as a process of its own with the lowest priority.
+
+Usage: python -m tests.faults.attackers KIND PORT SECONDS SEED. It says `ready` when it is at it,
+and ends by itself. What the broker should make of it is for the tests.
+"""
+
+import contextlib
+import os
+import random
+import resource
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+CONNECT = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
+MIB = 1 << 20
+IDLE = 10_000
+PAUSE_S = 0.01
+
+
+def say(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+def ready(seconds: float) -> float:
+    """Says that it begins; when it is to end."""
+    say("ready")
+    return time.monotonic() + seconds
+
+
+def over(connections: list[socket.socket]) -> None:
+    """Says that it ends; what is open stays so until then."""
+    say("over")
+    for raw in connections:
+        raw.close()
+
+
+def connect(port: int) -> socket.socket:
+    raw = socket.create_connection(("127.0.0.1", port), timeout=10)
+    raw.settimeout(1)
+    return raw
+
+
+def try_send(raw: socket.socket, data: bytes) -> bool:
+    """Whether the broker still listens to this connection."""
+    try:
+        raw.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+def never_read(port: int, seconds: float, _choose: random.Random) -> None:
+    """Subscribers that never read, and one who keeps sending to them."""
+    stuck: list[socket.socket] = []
+    publisher = connect(port)
+    publisher.sendall(CONNECT)
+    message = b"PUB flood 100000\r\n" + b"x" * 100_000 + b"\r\n"
+    until = ready(seconds)
+    while time.monotonic() < until:
+        stuck = [raw for raw in stuck if try_send(raw, b"PING\r\n")]
+        while len(stuck) < 10:
+            raw = connect(port)
+            raw.sendall(CONNECT + b"SUB flood 1\r\n")
+            stuck.append(raw)
+        publisher.sendall(message)
+        time.sleep(PAUSE_S)
+    over([*stuck, publisher])
+
+
+def ask_and_never_listen(port: int, seconds: float, _choose: random.Random) -> None:
+    """Clients that keep asking and never take an answer."""
+    until = ready(seconds)
+    while time.monotonic() < until:
+        raw = connect(port)
+        raw.sendall(CONNECT)
+        raw.settimeout(0.1)
+        while time.monotonic() < until and try_send(raw, b"PING\r\n" * 10_000):
+            time.sleep(PAUSE_S)
+        raw.close()
+    over([])
+
+
+def dribble(port: int, seconds: float, _choose: random.Random) -> None:
+    """Commands that come one byte at a time, from many."""
+    script = CONNECT + b"SUB drip 1\r\nPUB drip 5\r\nhello\r\n"
+    wires = [connect(port) for _ in range(300)]
+    until = ready(seconds)
+    at = 0
+    while time.monotonic() < until:
+        byte = script[at % len(script) : at % len(script) + 1]
+        wires = [raw for raw in wires if try_send(raw, byte)]
+        at += 1
+        time.sleep(PAUSE_S)
+    over(wires)
+
+
+def connections(port: int, seconds: float, choose: random.Random) -> None:
+    """Connections opened and dropped as fast as can be, many more than are let in."""
+    until = ready(seconds)
+    held: list[socket.socket] = []
+    while time.monotonic() < until:
+        for _ in range(20):
+            with contextlib.suppress(OSError):
+                held.append(connect(port))
+        while len(held) > 100:
+            held.pop(choose.randrange(len(held))).close()
+        time.sleep(PAUSE_S)
+    over(held)
+
+
+def idle(port: int, seconds: float, _choose: random.Random) -> None:
+    """Ten thousand connections that do nothing."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    wires = []
+    for _ in range(IDLE):
+        raw = connect(port)
+        raw.sendall(CONNECT)
+        wires.append(raw)
+    until = ready(seconds)
+    while time.monotonic() < until:
+        time.sleep(PAUSE_S)
+    over(wires)
+
+
+def subscriptions(port: int, seconds: float, _choose: random.Random) -> None:
+    """Subscriptions by the ten thousand, with wildcards that match each other's subjects."""
+    until = ready(seconds)
+    start = 0
+    while time.monotonic() < until:
+        raw = connect(port)
+        raw.sendall(CONNECT)
+        for _ in range(10):
+            numbers = range(start, start + 500)
+            raw.sendall(b"".join(b"SUB abuse.%d.*.x%d %d\r\n" % (n, n, n) for n in numbers))
+            raw.sendall(b"".join(b"SUB *.*.%d.> %d\r\n" % (n, n + 10**6) for n in numbers))
+            raw.sendall(b"PUB abuse.%d.1.x%d 2\r\nhi\r\n" % (start, start))
+            start += 500
+            with contextlib.suppress(TimeoutError):
+                raw.recv(1 << 16)
+            time.sleep(PAUSE_S)
+        raw.close()
+    over([])
+
+
+SCRIPTS = [
+    CONNECT + b"SUB fuzz.* q 1\r\nUNSUB 1 3\r\nPUB fuzz.a r 5\r\nhello\r\n"
+    b"HPUB fuzz.b 12 14\r\nNATS/1.0\r\n\r\nhi\r\nPING\r\nPONG\r\n",
+    CONNECT
+    + b'SUB _INBOX.f.* 1\r\nPUB $mq9.AI.MAILBOX.CREATE _INBOX.f.1 17\r\n{"name":"fuzzed"}\r\n'
+    b"PUB $mq9.AI.MSG.SEND.fuzzed _INBOX.f.2 5\r\nhello\r\n"
+    b"HPUB $mq9.AI.MSG.SEND.fuzzed _INBOX.f.3 31 33\r\nNATS/1.0\r\nmq9-priority: 3\r\n\r\nhi\r\n"
+    b'PUB $mq9.AI.MSG.FETCH.fuzzed _INBOX.f.4 39\r\n{"group_name":"g","deliver":"earliest"}\r\n'
+    b'PUB $mq9.AI.MSG.ACK.fuzzed _INBOX.f.5 29\r\n{"group_name":"g","msg_id":0}\r\n'
+    b"PUB $mq9.AI.MSG.QUERY.fuzzed _INBOX.f.6 2\r\n{}\r\n"
+    b"PUB $mq9.AI.MSG.DELETE.fuzzed.0 _INBOX.f.7 0\r\n\r\nPING\r\n",
+]
+WORDS = [
+    b"\r\n",
+    b"PUB ",
+    b"HPUB ",
+    b"SUB ",
+    b" 0\r\n",
+    b"\x00",
+    b"\xff\xfe",
+    b"-1",
+    b"99999999999",
+]
+
+
+def mutated(choose: random.Random) -> bytes:
+    """A script with bytes turned, cut, doubled, or words put in."""
+    turned = bytearray(choose.choice(SCRIPTS))
+    for _ in range(choose.randint(1, 6)):
+        at = choose.randrange(len(turned))
+        match choose.randrange(5):
+            case 0:
+                turned[at] = choose.randrange(256)
+            case 1:
+                del turned[at : at + choose.randint(1, 20)]
+            case 2:
+                turned[at:at] = choose.choice(WORDS)
+            case 3:
+                turned[at:at] = turned[at : at + choose.randint(1, 200)]
+            case 4:
+                turned[at:at] = choose.randbytes(choose.randint(1, 50))
+        if not turned:
+            break
+    return bytes(turned)
+
+
+def fuzz(port: int, seconds: float, choose: random.Random) -> None:
+    """Commands with mistakes of all kinds, whole, in pieces, and broken off."""
+    until = ready(seconds)
+    abort = b"\x01\x00\x00\x00\x00\x00\x00\x00"
+    while time.monotonic() < until:
+        for _ in range(5):
+            with connect(port) as raw, contextlib.suppress(OSError):
+                said = choose.randbytes(choose.randint(1, 2000))
+                said = mutated(choose) if choose.random() < 0.9 else said
+                cut = choose.randrange(len(said) + 1)
+                raw.sendall(said[:cut])
+                raw.sendall(said[cut:])
+                if choose.random() < 0.2:
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, abort)
+                elif choose.random() < 0.5:
+                    raw.shutdown(socket.SHUT_WR)
+                    raw.settimeout(0.05)
+                    raw.recv(1 << 16)
+        time.sleep(PAUSE_S)
+    over([])
+
+
+KINDS: dict[str, Callable[[int, float, random.Random], None]] = {
+    "never read": never_read,
+    "ask and never listen": ask_and_never_listen,
+    "dribble": dribble,
+    "flood of connections": connections,
+    "10,000 idle": idle,
+    "abusive subscriptions": subscriptions,
+    "fuzzed protocol": fuzz,
+}
+
+
+if __name__ == "__main__":
+    os.nice(19)
+    kind, port, seconds, seed = sys.argv[1:]
+    try:
+        KINDS[kind](int(port), float(seconds), random.Random(int(seed)))
+    except ConnectionError as error:
+        sys.exit(f"the broker does not take connections: {error}")
