@@ -137,6 +137,11 @@ faults: $(INSTALLED) ## Kill, cut, fill, flip, jump and attack the broker; N=500
 	@.ci/require cargo cc
 	@$(BIN)/python -m tests.faults --kills $(or $(N),20) $(ARGS)
 
+.PHONY: bench-registry
+bench-registry: $(INSTALLED) ## Find agents while messages flow; results land in .build/bench-registry
+	@.ci/require cargo cc
+	$(BIN)/python benches/registry.py $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZ_SECONDS (60)
 ifeq ($(FUZZ_TARGETS),)

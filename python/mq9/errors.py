@@ -30,6 +30,10 @@ class InvalidRequest(Mq9Error, ValueError):
     """The broker refused a request: a field is missing, unknown or out of range."""
 
 
+class AgentNotFound(Mq9Error):
+    """No agent is registered with this mailbox, or its time is over."""
+
+
 class AccessDenied(Mq9Error):
     """The user may not connect, or may not do this."""
 
@@ -67,6 +71,7 @@ class PartlySent(Mq9Error):
 
 __all__ = [
     "AccessDenied",
+    "AgentNotFound",
     "BrokerUnavailable",
     "ClientClosed",
     "ConnectionLost",

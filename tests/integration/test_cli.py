@@ -1,13 +1,16 @@
 """The command line against a running broker: what it prints, and how it ends."""
 
+import http.server
 import io
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -273,17 +276,75 @@ def test_no_broker_and_one_that_does_not_answer(serve: Serve) -> None:
     assert "no answer" in said
 
 
-def test_agents_are_asked_for_over_the_registry(mq9: Mq9) -> None:
-    """A broker without a registry says so; requests are checked with the client."""
-    for command in (
-        ("register", '{"mailbox": "a"}'),
-        ("unregister", "a"),
-        ("report", '{"mailbox": "a"}'),
-        ("discover", "pay"),
+def test_agents_are_registered_found_and_removed(mq9: Mq9, tmp_path: Path) -> None:
+    tag = secrets.token_hex(8)
+    first, second = f"agent.{tag}.one", f"agent.{tag}.two"
+    card = {"mailbox": first, "name": f"Scribe {tag}", "tags": [tag, "pen\x1b[31m"]}
+    assert printed(mq9("agent", "register", json.dumps(card))) == f"registered {first}\n"
+    file = tmp_path / "card.json"
+    file.write_text(json.dumps({"mailbox": second, "name": "Other", "tags": [tag]}))
+    assert printed(mq9("agent", "register", "--file", str(file))) == f"registered {second}\n"
+    report = json.dumps({"mailbox": second, "load": 1})
+    assert printed(mq9("agent", "report", report)) == f"reported {second}\n"
+    lines = printed(mq9("agent", "list", "--tag", tag, "--alive")).splitlines()
+    assert lines[0].split() == ["NAME", "MAILBOX", "LAST", "SEEN", "ALIVE", "TAGS"]
+    assert lines[1].startswith(f"Scribe {tag}  {first}  20")
+    assert lines[1].endswith(f"yes    {tag},pen\\x1b[31m")
+    assert lines[2].startswith("Other ")
+    listed = printed(mq9("agent", "list", "--tag", tag, "-n", "1"))
+    assert listed.endswith("1 of 2 agents; --page and --limit show others\n")
+    found = json.loads(printed(mq9("agent", "find", tag, "--json")))
+    assert [each["mailbox"] for each in found] == [first, second]
+    assert printed(mq9("agent", "remove", first)) == f"removed {first}\n"
+    gone = mq9("agent", "unregister", first)
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert "is not registered" in gone.stderr
+    nobody = mq9("agent", "discover", f"Scribe{tag}")
+    assert (nobody.returncode, nobody.stderr) == (5, "no agents\n")
+
+
+class A2aAgent(http.server.BaseHTTPRequestHandler):
+    """Publishes its card where older versions of A2A did."""
+
+    def do_GET(self) -> None:
+        if self.path != "/.well-known/agent.json":
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"name": "Far Away", "skills": []}).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_card_is_imported_from_an_a2a_agent_or_a_file(mq9: Mq9, tmp_path: Path) -> None:
+    mailbox = f"agent.{secrets.token_hex(8)}"
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), A2aAgent) as site:
+        threading.Thread(target=site.serve_forever).start()
+        url = f"http://127.0.0.1:{site.server_port}"
+        try:
+            done = mq9("agent", "import", url, "--mailbox", mailbox, "--ttl", "60")
+            missing = mq9("agent", "import", f"{url}/nothing")
+        finally:
+            site.shutdown()
+    assert printed(done) == f"registered {mailbox}\n"
+    assert missing.returncode == 1
+    assert "404" in missing.stderr
+    [found] = json.loads(printed(mq9("agent", "find", mailbox, "--json")))
+    assert found == {"name": "Far Away", "skills": [], "mailbox": mailbox, "ttl": 60}
+    file = tmp_path / "agent-card.json"
+    file.write_text(json.dumps({"name": "Here", "mailbox": mailbox}))
+    assert printed(mq9("agent", "import", str(file))) == f"registered {mailbox}\n"
+    file.write_text(json.dumps({"name": "Here"}))
+    for arguments, status, text in (
+        ((str(file),), 2, "--mailbox"),
+        ((str(tmp_path / "none"),), 2, "cannot read"),
+        (("http://127.0.0.1:1/card",), 3, "cannot fetch"),
     ):
-        done = mq9("agent", *command)
-        assert done.returncode == 3
-        assert f"answers AGENT.{command[0].upper()}" in done.stderr
+        refused = mq9("agent", "import", *arguments)
+        assert refused.returncode == status
+        assert text in refused.stderr
 
 
 def test_version_in_both_forms() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import secrets
 import signal
 import subprocess
 import sys
@@ -275,6 +276,7 @@ async def test_requests_of_the_registry(serve: Serve, connect: Connect) -> None:
         await client.register({"mailbox": "a", "skills": None})
         await client.report({"mailbox": "a", "load": 0.5})
         found = await client.discover("pay", semantic="process a payment", limit=5, page=2)
+        await client.discover(tags=["x"], alive=True, fields=["name"])
         await client.unregister("a")
         with pytest.raises(errors.InvalidField, match="mailbox"):
             await client.register({"name": "nobody"})
@@ -283,8 +285,30 @@ async def test_requests_of_the_registry(serve: Serve, connect: Connect) -> None:
         ("REGISTER", b'{"mailbox": "a", "skills": null}'),
         ("REPORT", b'{"mailbox": "a", "load": 0.5}'),
         ("DISCOVER", b'{"text":"pay","semantic":"process a payment","limit":5,"page":2}'),
+        ("DISCOVER", b'{"tags":["x"],"alive":true,"fields":["name"]}'),
         ("UNREGISTER", b'{"mailbox":"a"}'),
     ]
+
+
+async def test_agents_are_registered_found_and_removed(client: mq9.Client) -> None:
+    mailbox = "agent." + secrets.token_hex(8)
+    tag = secrets.token_hex(8)
+    await client.register({"mailbox": mailbox, "name": f"Scribe {tag}", "tags": [tag], "ttl": 600})
+    await client.report({"mailbox": mailbox, "load": 0.5})
+    page = await client.discover_page(tag, alive=True, status=True)
+    assert [card["mailbox"] for card in page.cards] == [mailbox]
+    assert (page.total, page.pending, page.more) == (1, 0, False)
+    assert page.statuses[0].alive
+    assert page.statuses[0].report == {"mailbox": mailbox, "load": 0.5}
+    assert await client.discover(tags=[tag], fields=["name"]) == [
+        {"mailbox": mailbox, "name": f"Scribe {tag}"}
+    ]
+    await client.unregister(mailbox)
+    assert await client.discover(tags=[tag]) == []
+    with pytest.raises(errors.AgentNotFound, match="is not registered"):
+        await client.report({"mailbox": mailbox})
+    with pytest.raises(errors.InvalidRequest, match="only a-z"):
+        await client.register({"mailbox": "not-valid"})
 
 
 async def test_a_plain_nats_server_is_told_from_a_broker(real_server: Server) -> None:

@@ -5,9 +5,11 @@ against the one that runs the tests. Everything happens in other processes, in a
 that nothing of the source tree is importable by accident.
 """
 
+import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,29 @@ def test_serve_says_in_one_line_why_it_cannot_start() -> None:
     assert done.stderr.startswith("mq9 serve: ")
     assert "missing.conf" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_agents_are_found_by_meaning_with_what_is_installed() -> None:
+    flags = ["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", "."]
+    with subprocess.Popen(
+        [COMMAND, "serve", *flags], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
+        try:
+            end = time.monotonic() + 60
+            while not (urls := [json.loads(f.read_text()) for f in Path().glob("mq9_*.ports")]):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            at = ("--server", urls[0]["nats"][0], "--timeout", "30")
+            for mailbox, job in (("sky", "says whether it will rain"), ("till", "writes bills")):
+                card = json.dumps({"mailbox": mailbox, "description": job})
+                assert run(COMMAND, "agent", "register", card, *at).returncode == 0
+            search = (COMMAND, "agent", "find", "--semantic", "do I need an umbrella")
+            while "not looked at" in (found := run(*search, "--json", *at)).stderr or (
+                found.returncode == 5
+            ):
+                assert time.monotonic() < end + 60, found
+            assert json.loads(found.stdout)[0]["mailbox"] == "sky"
+            server.terminate()
+            assert server.wait(30) == 0
+        finally:
+            server.kill()

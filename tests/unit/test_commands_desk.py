@@ -84,7 +84,7 @@ def too_deep(_call: Call) -> Reply:
 
 
 def broken_later(_call: Call) -> Steps:
-    yield
+    yield None
     raise MemoryError
 
 
@@ -148,7 +148,7 @@ async def take_long(tmp_path: Path) -> None:
         def long(_call: Call) -> Steps:
             for number in range(50):
                 ticks.append(number)
-                yield
+                yield None
             return Reply(error="done")
 
         def short(_call: Call) -> Reply:

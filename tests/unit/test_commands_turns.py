@@ -127,3 +127,66 @@ async def test_nothing_runs_after_the_end(room: Room) -> None:
     assert done == ["a:"]
     turns.add(1, steps(done, "late"))
     assert done == ["a:", "late"]
+
+
+def waiting(
+    done: list[str], name: str, until: asyncio.Future[None]
+) -> Generator[asyncio.Future[None], None, None]:
+    done.append(f"{name}:")
+    yield until
+    done.append(name)
+
+
+async def test_work_that_waits_lets_others_of_its_connection_pass(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    turns.add(1, waiting(done, "search", until))
+    turns.add(1, steps(done, "behind"))
+    assert done == ["search:", "behind"]
+    await asyncio.sleep(0)
+    assert len(done) == 2
+    until.set_result(None)
+    await until_idle(done, 3)
+    assert done[-1] == "search"
+
+
+async def test_a_failure_that_was_waited_for_is_seen_by_the_work(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def work() -> Generator[asyncio.Future[None], None, None]:
+        yield until
+        done.append(str(until.exception()))
+
+    turns.add(1, work())
+    until.set_exception(OSError("gone"))
+    await until_idle(done, 1)
+    assert done == ["gone"]
+
+
+async def test_many_that_wait_are_a_long_line(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    for number in range(1500):
+        turns.add(1, waiting(done, str(number), until))
+    await until_idle(done, 1500)
+    assert room.open[1].heard == ["pause"]
+    until.set_result(None)
+    await until_idle(done, 3000)
+    assert room.open[1].heard == ["pause", "resume"]
+
+
+async def test_nobody_goes_on_for_a_client_that_left_or_after_the_end(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    later: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    turns.add(1, waiting(done, "gone", until))
+    turns.add(2, waiting(done, "here", until))
+    turns.add(2, waiting(done, "late", later))
+    del room.open[1]
+    until.set_result(None)
+    await until_idle(done, 4)
+    turns.close()
+    later.set_result(None)
+    await asyncio.sleep(0.01)
+    assert done == ["gone:", "here:", "late:", "here"]

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mq9.cli import broker
+from mq9.cli.agent_import import read_a2a_card
 from mq9.cli.exits import NOTHING, OK, USAGE, Failure
-from mq9.cli.output import print_json, table
+from mq9.cli.output import one_line, print_json, table, when
 
 if TYPE_CHECKING:
-    from mq9.client import Client
+    from mq9.client import AgentPage, Client
+
+_MAX_NAME = 40
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -23,22 +26,38 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add_card(register, "the card: a JSON object with mailbox")
     register.set_defaults(run=_run_register, path="agent register")
 
-    unregister = kinds.add_parser("unregister", help="take an agent out")
-    unregister.add_argument("mailbox", help="the mailbox of its card")
-    broker.add_options(unregister)
-    unregister.set_defaults(run=lambda a: broker.run(_unregister, a), path="agent unregister")
+    listing = kinds.add_parser("list", help="list agents, newest last")
+    _add_filters(listing)
+    listing.set_defaults(run=lambda a: broker.run(_find, a), path="agent list", text=None)
+    listing.set_defaults(semantic=None)
+
+    find = kinds.add_parser("find", aliases=["discover"], help="find agents, best match first")
+    find.add_argument(
+        "text", nargs="?", help='words to look for; "a phrase" and the beginning of a word* work'
+    )
+    find.add_argument("--semantic", metavar="TEXT", help="look for a meaning, not for words")
+    _add_filters(find)
+    find.set_defaults(run=lambda a: broker.run(_find, a), path="agent find")
 
     report = kinds.add_parser("report", help="say that an agent is alive, and what it does")
     _add_card(report, "its state: a JSON object with mailbox")
     report.set_defaults(run=_run_report, path="agent report")
 
-    discover = kinds.add_parser("discover", help="find agents, best match first")
-    discover.add_argument("text", nargs="?", help="words to look for; without any, all agents")
-    discover.add_argument("--semantic", metavar="TEXT", help="look for a meaning, not for words")
-    discover.add_argument("-n", "--limit", type=int, metavar="N", help="agents on a page (20)")
-    discover.add_argument("--page", type=int, metavar="N", help="which page, from 1")
-    broker.add_options(discover)
-    discover.set_defaults(run=lambda a: broker.run(_discover, a), path="agent discover")
+    remove = kinds.add_parser("remove", aliases=["unregister"], help="take an agent out")
+    remove.add_argument("mailbox", help="the mailbox of its card")
+    broker.add_options(remove)
+    remove.set_defaults(run=lambda a: broker.run(_remove, a), path="agent remove")
+
+    importing = kinds.add_parser("import", help="register an agent by its A2A card")
+    importing.add_argument("source", metavar="URL|FILE", help="where the card, or the agent, is")
+    importing.add_argument(
+        "--mailbox", metavar="ADDRESS", help="where it is reached here, if its card does not say"
+    )
+    importing.add_argument(
+        "--ttl", type=int, metavar="SECONDS", help="how long it stays without a report"
+    )
+    broker.add_options(importing)
+    importing.set_defaults(run=_run_import, path="agent import")
 
 
 def _add_card(parser: argparse.ArgumentParser, text: str) -> None:
@@ -47,9 +66,32 @@ def _add_card(parser: argparse.ArgumentParser, text: str) -> None:
     broker.add_options(parser)
 
 
-def _run_register(arguments: argparse.Namespace) -> int:
-    card = _card(arguments)
+def _add_filters(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tag", action="append", default=[], metavar="TAG", help="with this tag; can be repeated"
+    )
+    parser.add_argument("--alive", action="store_true", help="heard of lately")
+    parser.add_argument("-n", "--limit", type=int, metavar="N", help="agents on a page (20)")
+    parser.add_argument("--page", type=int, metavar="N", help="which page, from 1")
+    broker.add_options(parser)
 
+
+def _run_register(arguments: argparse.Namespace) -> int:
+    return _register(arguments, _card(arguments))
+
+
+def _run_import(arguments: argparse.Namespace) -> int:
+    card = read_a2a_card(arguments.source, arguments.timeout)
+    if arguments.mailbox:
+        card["mailbox"] = arguments.mailbox
+    if arguments.ttl is not None:
+        card["ttl"] = arguments.ttl
+    if not card.get("mailbox"):
+        raise Failure("the card has no mailbox: say with --mailbox where it is reached", USAGE)
+    return _register(arguments, card)
+
+
+def _register(arguments: argparse.Namespace, card: dict[str, Any]) -> int:
     async def register(client: "Client", arguments: argparse.Namespace) -> int:
         await client.register(card)
         return _say(arguments, "registered", str(card["mailbox"]))
@@ -67,28 +109,58 @@ def _run_report(arguments: argparse.Namespace) -> int:
     return broker.run(report, arguments)
 
 
-async def _unregister(client: "Client", arguments: argparse.Namespace) -> int:
+async def _remove(client: "Client", arguments: argparse.Namespace) -> int:
     await client.unregister(arguments.mailbox)
-    return _say(arguments, "unregistered", arguments.mailbox)
+    return _say(arguments, "removed", arguments.mailbox)
 
 
-async def _discover(client: "Client", arguments: argparse.Namespace) -> int:
-    agents = await client.discover(
-        arguments.text, semantic=arguments.semantic, limit=arguments.limit, page=arguments.page
+async def _find(client: "Client", arguments: argparse.Namespace) -> int:
+    found = await client.discover_page(
+        arguments.text,
+        semantic=arguments.semantic,
+        tags=arguments.tag,
+        alive=arguments.alive,
+        limit=arguments.limit,
+        page=arguments.page,
+        status=not arguments.json,
     )
     if arguments.json:
-        print_json(agents)
-    elif not agents:
+        print_json(found.cards)
+    elif not found.cards:
         print("no agents", file=sys.stderr)
     else:
-        table(
-            ("MAILBOX", "NAME", "DESCRIPTION"),
+        _print(found)
+    if found.pending:
+        print(f"{found.pending} agents were not looked at yet: ask again later", file=sys.stderr)
+    return OK if found.cards else NOTHING
+
+
+def _print(found: "AgentPage") -> None:
+    table(
+        ("NAME", "MAILBOX", "LAST SEEN", "ALIVE", "TAGS"),
+        (
             (
-                (agent.get("mailbox", ""), agent.get("name", ""), agent.get("description", ""))
-                for agent in agents
-            ),
-        )
-    return OK if agents else NOTHING
+                _short(card.get("name", "")),
+                card["mailbox"],
+                when(status.last_seen),
+                "yes" if status.alive else "no",
+                ",".join(map(_text, card.get("tags") or ())),
+            )
+            for card, status in zip(found.cards, found.statuses, strict=True)
+        ),
+    )
+    if found.total > len(found.cards):
+        print(f"{len(found.cards)} of {found.total} agents; --page and --limit show others")
+
+
+def _text(value: object) -> str:
+    # A card is somebody else's: nothing in it may move the cursor.
+    return one_line(str(value).encode(errors="replace"))
+
+
+def _short(name: object) -> str:
+    text = _text(name)
+    return text if len(text) <= _MAX_NAME else f"{text[: _MAX_NAME - 1]}…"
 
 
 def _say(arguments: argparse.Namespace, what: str, mailbox: str) -> int:

@@ -1,11 +1,14 @@
 """The client of mq9: a typed, asynchronous face of the protocol, over nats-py."""
 
+from mq9.client.agents import AgentPage, AgentStatus
 from mq9.client.client import Client, connect
 from mq9.client.consumer import Consumer
 from mq9.client.mailboxes import GroupDetails, MailboxDetails, MailboxSummary
 from mq9.client.message import Message, NewMessage
 
 __all__ = [
+    "AgentPage",
+    "AgentStatus",
     "Client",
     "Consumer",
     "GroupDetails",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack
 
+from mq9.client.agents import AgentPage, Card
 from mq9.client.connecting import Access
 from mq9.client.consumer import Consumer
 from mq9.client.fetching import Deliver, Fetch, Format
@@ -369,15 +370,21 @@ class Client:
         return MailboxDetails.from_entry(answer["mailbox"])
 
     async def register(self, agent: Agent, *, timeout: float | None = None) -> None:
-        """Enter an agent in the registry, or replace it; its card must have `mailbox`."""
+        """Enter an agent in the registry, or replace it; its card must have `mailbox`.
+
+        With a `ttl` in its card, an agent that does not report for so many seconds is taken out.
+        """
         await self._tell("AGENT.REGISTER", agent, timeout)
 
     async def unregister(self, mailbox: str, *, timeout: float | None = None) -> None:
-        """Take an agent out of the registry."""
+        """Take an agent out of the registry; `AgentNotFound` if it is not there."""
         await self._ask("AGENT.UNREGISTER", {"mailbox": mailbox}, timeout)
 
     async def report(self, status: Agent, *, timeout: float | None = None) -> None:
-        """Tell that an agent is alive and what it does; must have `mailbox`."""
+        """Tell that an agent is alive and what it does; must have `mailbox`.
+
+        `AgentNotFound` if it is not registered, or no longer.
+        """
         await self._tell("AGENT.REPORT", status, timeout)
 
     async def discover(
@@ -385,15 +392,55 @@ class Client:
         text: str | None = None,
         *,
         semantic: str | None = None,
+        tags: Sequence[str] = (),
+        alive: bool = False,
+        fields: Sequence[str] | None = None,
         limit: int | None = None,
         page: int | None = None,
         timeout: float | None = None,
-    ) -> list[dict[str, Any]]:
-        """Cards of agents, best match first; without a text, all of them."""
-        body = {"text": text, "semantic": semantic, "limit": limit, "page": page}
-        answer = await self._ask("AGENT.DISCOVER", body, timeout)
-        agents: list[dict[str, Any]] = answer if isinstance(answer, list) else answer["agents"]
-        return agents
+    ) -> list[Card]:
+        """Cards of agents, best match first; without a text, all of them.
+
+        With `tags` those that have all of them, with `alive` those heard of lately; `fields` are
+        those of a card that are wanted.
+        """
+        found = await self.discover_page(
+            text,
+            semantic=semantic,
+            tags=tags,
+            alive=alive,
+            fields=fields,
+            limit=limit,
+            page=page,
+            timeout=timeout,
+        )
+        return list(found.cards)
+
+    async def discover_page(
+        self,
+        text: str | None = None,
+        *,
+        semantic: str | None = None,
+        tags: Sequence[str] = (),
+        alive: bool = False,
+        fields: Sequence[str] | None = None,
+        status: bool = False,
+        limit: int | None = None,
+        page: int | None = None,
+        timeout: float | None = None,
+    ) -> AgentPage:
+        """The same with how many there are in all, and if asked for, the status of each."""
+        body = {
+            "text": text,
+            "semantic": semantic,
+            "tags": list(tags) or None,
+            "alive": alive or None,
+            "fields": None if fields is None else list(fields),
+            "status": status or None,
+            "limit": limit,
+            "page": page,
+        }
+        return AgentPage.from_answer(await self._ask("AGENT.DISCOVER", body, timeout))
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
         """A task that outlives what started it, and ends with the client at the latest."""

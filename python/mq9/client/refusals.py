@@ -13,6 +13,7 @@ _TEXTS: tuple[tuple[re.Pattern[str], type[errors.Mq9Error]], ...] = tuple(
         (r"mailbox .* does not exist$", errors.MailboxNotFound),
         (r"mailbox .* already exists$", errors.MailboxExists),
         (r"permission denied: ", errors.AccessDenied),
+        (r"agent .* is not registered$", errors.AgentNotFound),
         (r"message not found$", errors.MessageNotFound),
         (r"invalid mail_address ", errors.InvalidAddress),
         (r"group .* has not been given msg_id ", errors.NotGiven),

@@ -1,16 +1,19 @@
-"""The commands of the protocol that do not run once per message: CREATE, QUERY, DELETE and lists.
+"""The commands of the protocol that do not run once per message: all but SEND, FETCH and ACK.
 
-SEND, FETCH and ACK are carried out by the core. Knows of the server only its surroundings.
+Those are carried out by the core. Knows of the server only its surroundings.
 """
 
 from mq9.commands.admin import Admin
+from mq9.commands.agent import Agents
 from mq9.commands.delete import Delete
 from mq9.commands.desk import Desk
+from mq9.commands.discover import Discover
 from mq9.commands.mailbox import Create
 from mq9.commands.public import PublicMailboxes
 from mq9.commands.query import Query
 from mq9.commands.surroundings import Surroundings
 from mq9.commands.tokens import Tokens
+from mq9.registry.registry import Registry
 
 __all__ = ["Commands"]
 
@@ -24,6 +27,7 @@ class Commands:
         public = PublicMailboxes(store)
         create = Create(server, Tokens(store.path), public)
         admin = Admin(server)
+        self._registry = Registry(store, server.log, server.options.embedder)
         for command in (
             create.command,
             Query(server).command,
@@ -31,9 +35,16 @@ class Commands:
             public.command,
             admin.list,
             admin.show,
+            *Agents(self._registry).commands,
+            Discover(self._registry).command,
         ):
             self._desk.serve(command)
+
+    def start(self) -> None:
+        """Begin with what takes longer; the event loop runs by now."""
+        self._registry.start()
 
     def close(self) -> None:
         """Give up requests that are not answered yet."""
         self._desk.close()
+        self._registry.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel
@@ -12,6 +13,8 @@ from mq9.commands.permission import is_granted
 from mq9.commands.reply import Reply
 from mq9.commands.request import Nothing, Refusal, Request, between, read
 from mq9.commands.times import created, expires
+from mq9.errors import MailboxNotFound
+from mq9.registry.registry import AGENTS, REPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from mq9.store import GroupInfo, MailboxInfo, Policy
 
 _LIMIT = 100
+# What the names of the broker's own mailboxes begin with.
+_OWN = "$"
 _MAX_REPLY_BYTES = 1 << 20
 # What is looked at before others have their turn.
 _STEP_MAILBOXES = 16
@@ -148,13 +153,22 @@ class Admin:
         start: int | None = request.start or 0
         while start is not None and left and size < _MAX_REPLY_BYTES:
             step, start = self._store.mailboxes(start, min(left, _STEP_MAILBOXES))
-            summaries = [_summary(mailbox) for mailbox in step]
+            # Those of the broker itself are nobody's to use.
+            summaries = [_summary(each) for each in step if not each.address.startswith(_OWN)]
             found += summaries
             left -= len(summaries)
             size += sum(len(summary.model_dump_json()) for summary in summaries)
-            yield
-        total = self._store.info().mailboxes
+            yield None
+        total = self._store.info().mailboxes - self._own()
         return AdminListReply(mailboxes=tuple(found), next=start, total=total)
+
+    def _own(self) -> int:
+        count = 0
+        for address in (AGENTS, REPORTS):
+            with suppress(MailboxNotFound):
+                self._store.mailbox(address)
+                count += 1
+        return count
 
     def _show(self, address: str) -> Steps:
         mailbox = self._store.mailbox(address)

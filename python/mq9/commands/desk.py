@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mq9.commands.reply import Reply
 from mq9.commands.request import Refusal
-from mq9.commands.turns import Turns
+from mq9.commands.turns import Pause, Turns, Work
 from mq9.errors import StoreError
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from mq9.commands.surroundings import Surroundings
 
-Steps: TypeAlias = Generator[None, None, Reply]
-"""Work that stops from time to time and ends with its reply."""
+Steps: TypeAlias = Generator[Pause, None, Reply]
+"""Work that stops from time to time, or until something has happened; ends with its reply."""
 
 PREFIX = "$mq9.AI."
 
@@ -75,7 +75,7 @@ class Desk:
         """Give up requests that are not answered yet."""
         self._turns.close()
 
-    def _work(self, command: Command, call: Call, reply: str) -> Generator[None, None, None]:
+    def _work(self, command: Command, call: Call, reply: str) -> Work:
         try:
             answer = command.answer(call)
             if isinstance(answer, Reply):

@@ -97,7 +97,7 @@ class PublicMailboxes:
                     return ListReply(mailboxes=tuple(found), more=True)
                 found.append(mailbox)
                 size += len(mailbox.model_dump_json())
-            yield
+            yield None
 
     def _find(self, address: str) -> PublicMailbox | None:
         try:

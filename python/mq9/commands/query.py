@@ -99,7 +99,7 @@ class Query:
                     break
             after = step[-1].msg_id
             if len(step) >= _STEP or size >= _STEP_BYTES:
-                yield
+                yield None
         return QueryReply(messages=tuple(found))
 
     def _newest(self, address: str, request: QueryRequest) -> Steps:
@@ -115,7 +115,7 @@ class Query:
                 break
             found.append(written)
             if len(found) % _STEP == 0:
-                yield
+                yield None
         return QueryReply(messages=tuple(reversed(found)), more=more)
 
     def _has_older(self, address: str, batch: list[Message], limit: int) -> bool:

@@ -6,16 +6,17 @@ Owns when work runs. Knows nothing of what it does.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Generator
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from mq9.commands.surroundings import Clients
 
-    Work: TypeAlias = Generator[None, None, None]
+Pause: TypeAlias = asyncio.Future[Any] | None
+"""Until the next turn, or until something has happened."""
+Work: TypeAlias = Generator[Pause, None, None]
 
 # What commands may take of one round of the loop.
 _ROUND_S = 0.001
@@ -28,33 +29,39 @@ class Turns:
     """The work of each connection in order, and the connections in turn.
 
     Work is a generator that stops after a millisecond or so and never raises; if it changes
-    anything, it does not stop before.
+    anything, it does not stop before. Work that waits for something lets others pass.
     """
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
         self._lines: dict[int, deque[Work]] = {}
+        self._waiting: Counter[int] = Counter()
+        self._paused: set[int] = set()
         self._spent_s = 0.0
         self._round_is_due = False
+        # Work that waits for something when all is given up never runs again.
+        self._life = 0
 
     def add(self, cid: int, work: Work) -> None:
         """Begin with some work now, or in a later round of the loop if this one has had enough."""
-        if not self._round_is_due:
-            self._round_is_due = True
-            asyncio.get_running_loop().call_soon(self._round)
-        line = self._lines.get(cid)
-        if line is None:
-            if self._spent_s < _ROUND_S and self._is_done(work):
-                return
+        self._round_soon()
+        if cid in self._lines:
+            self._lines[cid].append(work)
+        elif self._spent_s >= _ROUND_S or not self._is_off(cid, work):
             self._lines[cid] = deque([work])
-            return
-        line.append(work)
-        if len(line) == _LONG_LINE and (client := self._clients.open.get(cid)):
-            client.pause_reading()
+        self._pause(cid)
 
     def close(self) -> None:
         """Give up all work."""
         self._lines.clear()
+        self._waiting.clear()
+        self._paused.clear()
+        self._life += 1
+
+    def _round_soon(self) -> None:
+        if not self._round_is_due:
+            self._round_is_due = True
+            asyncio.get_running_loop().call_soon(self._round)
 
     def _round(self) -> None:
         self._spent_s = 0.0
@@ -62,30 +69,61 @@ class Turns:
             while self._lines and self._spent_s < _ROUND_S:
                 self._turn(next(iter(self._lines)))
         finally:
-            self._round_is_due = bool(self._lines)
-            if self._round_is_due:
-                asyncio.get_running_loop().call_soon(self._round)
+            self._round_is_due = False
+            if self._lines:
+                self._round_soon()
             else:
                 self._spent_s = 0.0
 
     def _turn(self, cid: int) -> None:
         """One step of a connection, which then goes to the back."""
         line = self._lines.pop(cid)
-        client = self._clients.open.get(cid)
         # What a client asked to be done before it left is done in one step; nobody waits for more.
-        if self._is_done(line[0]) or client is None:
+        if self._is_off(cid, line[0]) or cid not in self._clients.open:
             line.popleft()
-            if client and len(line) == _SHORT_LINE:
-                client.resume_reading()
         if line:
             self._lines[cid] = line
+        self._resume(cid)
 
-    def _is_done(self, work: Work) -> bool:
+    def _is_off(self, cid: int, work: Work) -> bool:
+        """Makes a step; whether the work is out of its line, being done or waiting."""
         start = perf_counter()
         try:
-            next(work)
+            until = next(work)
         except StopIteration:
             return True
         finally:
             self._spent_s += perf_counter() - start
-        return False
+        if until is None:
+            return False
+        life = self._life
+        self._waiting[cid] += 1
+        until.add_done_callback(lambda _: self._go_on(cid, work, life))
+        return True
+
+    def _go_on(self, cid: int, work: Work, life: int) -> None:
+        if life != self._life:
+            return
+        self._waiting[cid] -= 1
+        if not self._waiting[cid]:
+            del self._waiting[cid]
+        if cid in self._clients.open:
+            self._lines.setdefault(cid, deque()).append(work)
+            self._round_soon()
+        else:
+            self._paused.discard(cid)
+
+    def _length(self, cid: int) -> int:
+        return len(self._lines.get(cid, ())) + self._waiting[cid]
+
+    def _pause(self, cid: int) -> None:
+        client = self._clients.open.get(cid)
+        if client and cid not in self._paused and self._length(cid) >= _LONG_LINE:
+            self._paused.add(cid)
+            client.pause_reading()
+
+    def _resume(self, cid: int) -> None:
+        if cid in self._paused and self._length(cid) <= _SHORT_LINE:
+            self._paused.discard(cid)
+            if client := self._clients.open.get(cid):
+                client.resume_reading()

@@ -189,6 +189,15 @@ def _payload_encoding(value: Value, notes: Notes) -> str:
     return found
 
 
+def _embedder(value: Value, notes: Notes) -> str:
+    found = filled(value, notes).lower()
+    if found not in {"auto", "default", "light", "minilm", "none"}:
+        raise at(
+            value.place, f"expected auto, default, light, minilm or none, found {quoted(found)}"
+        )
+    return found
+
+
 def _mq9(value: Value, notes: Notes) -> Fields:
     return read_block(value, "mq9", MQ9_SETTINGS, {}, notes)
 
@@ -207,6 +216,7 @@ MQ9_SETTINGS = {
     "drain_time": Setting("drain_ms", duration()),
     "payload_encoding": Setting("payload_encoding", _payload_encoding),
     "default_ttl": Setting("default_ttl_ms", duration()),
+    "embedder": Setting("embedder", _embedder),
 }
 
 _size = integer(1, _INT32, zero_is_default=True)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Sync = Literal["always", "interval", "none"]
 PayloadEncoding = Literal["auto", "base64"]
+EmbedderName = Literal["auto", "default", "light", "minilm", "none"]
 
 
 class _Frozen(BaseModel):
@@ -135,6 +136,8 @@ class Options(_Frozen):
     """How payloads stand in JSON replies; auto: as text where they are valid UTF-8."""
     default_ttl_ms: int = 0
     """Life of a mailbox that is created without a `ttl`; 0: for ever."""
+    embedder: EmbedderName = "auto"
+    """What finds agents by meaning; auto: the best one that is installed."""
 
     config_file: Path | None = None
     flags: tuple[tuple[str, str | int | bool], ...] = Field(default=(), repr=False)

@@ -26,6 +26,7 @@ NEEDS_RESTART = (
     "checkpoint_bytes",
     "upkeep_ms",
     "payload_encoding",
+    "embedder",
 )
 """Options that are fixed when the server starts; all others may change."""
 

@@ -127,6 +127,7 @@ class Server:
             self._log.info("TLS required for client connections")
         running.broker.start(asyncio.get_running_loop())
         try:
+            self._commands.start()
             await self._monitor.http.start(http)
             self._door = Door(running)
             self._listener = Listener(sockets, self._door.enter, self._log)

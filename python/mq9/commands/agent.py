@@ -1,0 +1,46 @@
+"""AGENT.REGISTER, UNREGISTER and REPORT: who is there, and how they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mq9.commands.agent_card import read_address, read_card, read_report
+from mq9.commands.desk import Call, Command
+from mq9.commands.reply import Reply
+from mq9.commands.request import Refusal
+
+if TYPE_CHECKING:
+    from mq9.registry.registry import Registry
+
+
+class Agents:
+    """Carries out the commands that change the registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.commands = (
+            Command("AGENT.REGISTER", self._register, lambda error: Reply(error=error)),
+            Command("AGENT.UNREGISTER", self._unregister, lambda error: Reply(error=error)),
+            Command("AGENT.REPORT", self._report, lambda error: Reply(error=error)),
+        )
+
+    def _register(self, call: Call) -> Reply:
+        card = read_card(call.payload)
+        self._registry.register(card.address, card.body, card.ttl_s, card.tags)
+        return Reply()
+
+    def _unregister(self, call: Call) -> Reply:
+        address = read_address(call.payload)
+        if not self._registry.unregister(address):
+            raise _unknown(address)
+        return Reply()
+
+    def _report(self, call: Call) -> Reply:
+        address, body = read_report(call.payload)
+        if not self._registry.report(address, body):
+            raise _unknown(address)
+        return Reply()
+
+
+def _unknown(address: str) -> Refusal:
+    return Refusal(f"agent {address} is not registered")

@@ -1,0 +1,197 @@
+"""AGENT.DISCOVER: agents by words, by meaning, by tags, alive ones or all.
+
+Owns the request, the reply and how a reply is cut. What is found is the registry's.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic_core import to_json
+
+from mq9.commands.agent_card import with_fields
+from mq9.commands.desk import Call, Command
+from mq9.commands.reply import Reply
+from mq9.commands.request import Refusal, Request, between, read
+from mq9.registry.link import SearchRefusedError, WorkerLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from mq9.commands.desk import Steps
+    from mq9.commands.turns import Pause
+    from mq9.registry.registry import Registry
+    from mq9.registry.roster import Agent
+
+_LIMIT = 20
+_MAX_LIMIT = 1000
+_MAX_PAGE = 1_000_000
+_MAX_QUERY_CHARS = 4096
+_MAX_TAGS = 64
+# Where a reply is cut, unless its first card is larger.
+_MAX_REPLY_BYTES = 1 << 20
+_STEP_S = 0.0005
+_TRIES = 3
+
+
+class DiscoverRequest(Request):
+    """What to look for; all that is given must hold."""
+
+    text: str | None = None
+    semantic: str | None = None
+    limit: Annotated[int, between(1, _MAX_LIMIT)] | None = None
+    page: Annotated[int, between(1, _MAX_PAGE)] | None = None
+    alive: bool | None = None
+    tags: list[str] | None = None
+    fields: list[str] | None = None
+    status: bool | None = None
+
+
+class DiscoverReply(Reply):
+    """Cards as they were registered; with `pending`, so many were not looked at yet."""
+
+    agents: tuple[bytes, ...] = ()
+    total: int = 0
+    statuses: tuple[bytes, ...] | None = None
+    pending: int = 0
+    more: bool = False
+
+    def json_bytes(self) -> bytes:
+        """The reply as it is sent."""
+        error = to_json(self.error)
+        parts = [b'{"error":', error, b',"agents":[', b",".join(self.agents)]
+        parts.append(b'],"total":%d' % self.total)
+        if self.statuses is not None:
+            parts += [b',"statuses":[', b",".join(self.statuses), b"]"]
+        if self.pending:
+            parts.append(b',"pending":%d' % self.pending)
+        if self.more:
+            parts.append(b',"more":true')
+        return b"".join([*parts, b"}"])
+
+
+class Discover:
+    """Carries out AGENT.DISCOVER."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.command = Command(
+            "AGENT.DISCOVER", self._answer, lambda error: DiscoverReply(error=error)
+        )
+
+    def _answer(self, call: Call) -> Steps:
+        request = read(DiscoverRequest, call.payload)
+        _check(request)
+        return self._discover(request)
+
+    def _discover(self, request: DiscoverRequest) -> Steps:
+        registry = self._registry
+        registry.wake()
+        if loading := registry.loading:
+            yield loading
+            if error := loading.exception():
+                raise Refusal(f"the agents cannot be loaded: {error}")
+        yield from registry.expire()
+        count = request.limit or _LIMIT
+        first = ((request.page or 1) - 1) * count
+        if not (request.text or "").strip() and not (request.semantic or "").strip():
+            agents, total = yield from self._listed(request, first, count)
+            missing = 0
+        else:
+            agents, total, missing = yield from self._found(request, first, count)
+        return (yield from self._reply(request, agents, total, missing))
+
+    def _listed(
+        self, request: DiscoverRequest, first: int, count: int
+    ) -> Generator[Pause, None, tuple[list[Agent], int]]:
+        roster = self._registry.roster
+        now_ms = int(time() * 1000)
+        choice = roster.chosen(request.tags or (), alive=bool(request.alive), now_ms=now_ms)
+        agents: list[Agent] = []
+        total = yield from choice.steps(first, count, agents)
+        return agents, total
+
+    def _found(
+        self, request: DiscoverRequest, first: int, count: int
+    ) -> Generator[Pause, None, tuple[list[Agent], int, int]]:
+        asked: dict[str, Any] = {
+            "text": request.text or "",
+            # Blank is as if it were left out.
+            "semantic": request.semantic if (request.semantic or "").strip() else None,
+            "tags": request.tags or [],
+            "alive_ms": int(time() * 1000) if request.alive else None,
+            "first": first,
+            "count": count,
+        }
+        for tried in range(1, _TRIES + 1):
+            search = self._registry.link.search(asked)
+            yield search
+            try:
+                page = search.result()
+                break
+            except SearchRefusedError as error:
+                raise Refusal(str(error)) from None
+            except WorkerLostError:
+                if tried == _TRIES:
+                    raise Refusal(
+                        "the search of agents is being started again: try again in a moment"
+                    ) from None
+        found = (self._registry.roster.order.find(number) for number in page.numbers)
+        return [agent for agent in found if agent is not None], page.total, page.missing
+
+    def _reply(
+        self, request: DiscoverRequest, agents: list[Agent], total: int, missing: int
+    ) -> Steps:
+        cards: list[bytes] = []
+        statuses: list[bytes] | None = [] if request.status else None
+        kept = frozenset([*request.fields, "mailbox"]) if request.fields is not None else None
+        size, more = 0, False
+        end = perf_counter() + _STEP_S
+        for agent in agents:
+            card = self._registry.card(agent)
+            if card is None:
+                continue
+            if kept is not None:
+                card = with_fields(card, kept)
+            status = b"" if statuses is None else self._status(agent)
+            size += len(card) + len(status) + 2
+            if size > _MAX_REPLY_BYTES and cards:
+                more = True
+                break
+            cards.append(card)
+            if statuses is not None:
+                statuses.append(status)
+            if perf_counter() >= end:
+                yield None
+                end = perf_counter() + _STEP_S
+        return DiscoverReply(
+            agents=tuple(cards),
+            total=total,
+            statuses=None if statuses is None else tuple(statuses),
+            pending=missing,
+            more=more,
+        )
+
+    def _status(self, agent: Agent) -> bytes:
+        alive = agent.alive_until_ms > int(time() * 1000)
+        report = self._registry.status(agent) if agent.reported_ms else None
+        head = to_json(
+            {
+                "registered": agent.registered_ms // 1000,
+                "last_seen": agent.seen_ms // 1000,
+                "alive": alive,
+            }
+        )
+        return head[:-1] + b',"report":' + (report or b"null") + b"}"
+
+
+def _check(request: DiscoverRequest) -> None:
+    for name in ("text", "semantic"):
+        query = getattr(request, name)
+        if query is not None and len(query) > _MAX_QUERY_CHARS:
+            raise Refusal(
+                f"{name} has {len(query)} characters: at most {_MAX_QUERY_CHARS} are allowed"
+            )
+    if request.tags is not None and len(request.tags) > _MAX_TAGS:
+        raise Refusal(f"there are {len(request.tags)} tags: at most {_MAX_TAGS} are allowed")

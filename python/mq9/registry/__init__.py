@@ -1,0 +1,1 @@
+"""The agent registry: cards that are found by their words and by their meaning."""

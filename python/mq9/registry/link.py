@@ -1,0 +1,294 @@
+"""The broker's end of the search worker: starts it, tells it of every card, asks it, and starts
+another one when it dies.
+
+The worker is told of cards in the order of their numbers. New cards have greater numbers than all
+before, so one number says how far it has been told, and a new worker is simply told from the
+beginning. Knows nothing of what is searched for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from itertools import count, islice
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mq9.registry import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mq9.registry.order import Order
+    from mq9.registry.roster import Agent
+
+_READ_BYTES = 1 << 20
+# What telling may take of one round of the loop.
+_ROUND_S = 0.001
+_STEP_CARDS = 32
+# How long a search waits until the worker has been told of all that was there when it began.
+_PATIENCE_S = 2.0
+# How long until a worker that died is started again: longer each time it dies young.
+_FIRST_BACKOFF_S = 0.1
+_MAX_BACKOFF_S = 5.0
+_YOUNG_S = 10.0
+_ANSWER_S = 30.0
+
+
+class Log(Protocol):
+    """Where the operator is told."""
+
+    def info(self, text: str, **fields: object) -> None: ...
+    def warn(self, text: str, **fields: object) -> None: ...
+    def error(self, text: str, **fields: object) -> None: ...
+
+
+class WorkerLostError(Exception):
+    """The worker died before it answered."""
+
+
+class SearchRefusedError(Exception):
+    """The worker cannot carry out this search; the text says why."""
+
+
+class Page:
+    """What a search found: numbers of cards, how many in all, and how many were not looked at."""
+
+    def __init__(self, numbers: list[int], total: int, missing: int) -> None:
+        self.numbers = numbers
+        self.total = total
+        self.missing = missing
+
+
+class Link:
+    """One worker, and the next one when it is gone."""
+
+    def __init__(
+        self,
+        order: Order[Agent],
+        card: Callable[[Agent], bytes | None],
+        *,
+        folder: Path,
+        embedder: str,
+        log: Log,
+    ) -> None:
+        self._order = order
+        self._card = card
+        self._folder = folder
+        self._embedder = embedder
+        self._log = log
+        self._task: asyncio.Task[None] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._told = -1
+        self._dropped: list[int] = []
+        self._seen: dict[int, int] = {}
+        self._work = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._writer: asyncio.StreamWriter | None = None
+        self._asked: dict[int, asyncio.Future[Page]] = {}
+        self._numbers = count()
+        self._started = asyncio.Event()
+
+    def start(self) -> None:
+        """Start the worker, unless it was started."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._keep_running())
+
+    def close(self) -> None:
+        """Stop the worker; searches under way fail."""
+        if self._task is not None:
+            self._task.cancel()
+        # What it keeps can be lost at any time.
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process."""
+        return None if self._process is None else self._process.pid
+
+    def wake(self) -> None:
+        """There is something to tell."""
+        self._work.set()
+
+    def drop(self, agent: Agent) -> None:
+        """An agent is gone, or has another card."""
+        if agent.number <= self._told:
+            self._dropped.append(agent.number)
+            self._work.set()
+        self._seen.pop(agent.number, None)
+
+    def seen(self, agent: Agent) -> None:
+        """An agent was heard of."""
+        # Told when somebody asks for those who are alive.
+        if agent.number <= self._told:
+            self._seen[agent.number] = agent.alive_until_ms
+
+    def search(self, request: dict[str, Any]) -> asyncio.Task[Page]:
+        """A page of what `request` asks for; WorkerLostError or SearchRefusedError if it fails."""
+        search = asyncio.get_running_loop().create_task(self._search(request))
+        # Who asked may be gone when it fails: then nobody looks.
+        search.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return search
+
+    async def _search(self, request: dict[str, Any]) -> Page:
+        wanted = self._order.last
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._started.wait()
+                await self._until_told(wanted)
+        except TimeoutError:
+            # Then what is known so far has to do.
+            pass
+        untold = self._order.count_behind(self._told)
+        page = await self._ask(request)
+        page.missing = max(page.missing, untold)
+        return page
+
+    async def _until_told(self, wanted: int) -> None:
+        while self._dropped or self._is_untold(wanted):
+            step: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(step)
+            await step
+
+    def _is_untold(self, wanted: int) -> bool:
+        first = next(self._order.behind(self._told), None)
+        return first is not None and first.number <= wanted
+
+    async def _ask(self, request: dict[str, Any]) -> Page:
+        number = next(self._numbers)
+        answer: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        try:
+            self._send(number, request)
+            async with asyncio.timeout(_ANSWER_S):
+                return await answer
+        except TimeoutError:
+            raise SearchRefusedError("the search took too long: try again later") from None
+        finally:
+            self._asked.pop(number, None)
+
+    def _send(self, number: int, request: dict[str, Any]) -> None:
+        if self._writer is None:
+            raise WorkerLostError
+        said = b""
+        if request["alive_ms"] is not None and self._seen:
+            pairs = (number for pair in self._seen.items() for number in pair)
+            said = frames.encode({"kind": "seen"}, frames.pack(pairs))
+        said += frames.encode({"kind": "search", "n": number, **request})
+        try:
+            self._writer.write(said)
+        except (OSError, RuntimeError):
+            # It has just died, and that is not known everywhere yet.
+            self._writer = None
+            self._started.clear()
+            raise WorkerLostError from None
+        if request["alive_ms"] is not None:
+            self._seen.clear()
+
+    async def _keep_running(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff_s = _FIRST_BACKOFF_S
+        while True:
+            began_s = loop.time()
+            try:
+                why = await self._run()
+            except OSError as error:
+                why = str(error)
+            if loop.time() - began_s > _YOUNG_S:
+                backoff_s = _FIRST_BACKOFF_S
+            self._log.error("the search of agents ended: it is started again", why=why)
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
+
+    async def _run(self) -> str:
+        """One life of a worker; how it ended."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "mq9.registry.worker", str(self._folder), self._embedder),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            # One core is enough for it: the others are for messages.
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._told = -1
+        self._dropped.clear()
+        self._seen.clear()
+        tasks = {
+            asyncio.create_task(self._hear(process.stdout)),
+            asyncio.create_task(self._tell(process.stdin)),
+        }
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._writer = None
+            self._started.clear()
+            for task in tasks:
+                task.cancel()
+            if process.returncode is None:
+                process.kill()
+            for answer in self._asked.values():
+                if not answer.done():
+                    answer.set_exception(WorkerLostError())
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return f"exit status {await process.wait()}"
+
+    async def _hear(self, source: asyncio.StreamReader) -> None:
+        decoder = frames.Decoder()
+        while data := await source.read(_READ_BYTES):
+            for head, body in decoder.feed(data):
+                self._take(head, body)
+
+    def _take(self, head: dict[str, Any], body: bytes) -> None:
+        if head["kind"] == "log":
+            say = {"info": self._log.info, "warn": self._log.warn}
+            say.get(head["level"], self._log.error)(head["text"], **head["fields"])
+            return
+        answer = self._asked.get(head.get("n", -1))
+        if answer is None or answer.done():
+            return
+        if error := head.get("error"):
+            answer.set_exception(SearchRefusedError(error))
+        else:
+            answer.set_result(Page(list(frames.unpack(body)), head["total"], head["missing"]))
+
+    async def _tell(self, sink: asyncio.StreamWriter) -> None:
+        """Tells the worker of all that is there, and then of all that changes."""
+        self._writer = sink
+        self._started.set()
+        while True:
+            if self._dropped:
+                sink.write(frames.encode({"kind": "drop"}, frames.pack(self._dropped)))
+                self._dropped.clear()
+            end = perf_counter() + _ROUND_S
+            some = list(islice(self._order.behind(self._told), _STEP_CARDS))
+            for agent in some:
+                if (body := self._card(agent)) is not None:
+                    sink.write(frames.encode(_head(agent), body))
+                self._told = agent.number
+                if perf_counter() >= end:
+                    break
+            for step in self._waiting:
+                if not step.done():
+                    step.set_result(None)
+            self._waiting.clear()
+            if some:
+                await sink.drain()
+                await asyncio.sleep(0)
+            elif not self._dropped:
+                self._work.clear()
+                await self._work.wait()
+
+
+def _head(agent: Agent) -> dict[str, Any]:
+    return {
+        "kind": "card",
+        "id": agent.number,
+        "address": agent.address,
+        "tags": agent.tags,
+        "alive_ms": agent.alive_until_ms,
+    }
