@@ -142,6 +142,14 @@ bench-registry: $(INSTALLED) ## Find agents while messages flow; results land in
 	@.ci/require cargo cc
 	$(BIN)/python benches/registry.py $(ARGS)
 
+.PHONY: bench-pipeline
+bench-pipeline: $(INSTALLED) ## Time the Spark jobs at 1, 2 and 4 million messages
+	$(BIN)/python benches/pipeline.py $(ARGS)
+
+.PHONY: pipeline
+pipeline: $(INSTALLED) ## Traffic, export, Spark jobs and report, into .build/pipeline
+	$(BIN)/python spark/pipeline.py .build/pipeline $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZ_SECONDS (60)
 ifeq ($(FUZZ_TARGETS),)
@@ -172,12 +180,12 @@ lock: $(TOOLS) ## Bring the locked versions of all dependencies up to date
 	$(if $(FUZZ_TARGETS),cargo update --manifest-path $(FUZZ)/Cargo.toml)
 	$(BIN)/uv --no-config pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --custom-compile-command "make lock" \
-		--output-file requirements-dev.lock pyproject.toml requirements-dev.in
+		--all-extras --output-file requirements-dev.lock pyproject.toml requirements-dev.in
 
 .PHONY: clean
 clean: ## Remove everything that was built
 	rm -rf .venv .build dist target $(FUZZ)/target .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find python tests -name __pycache__ -prune -exec rm -rf {} +
+	find python spark tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f python/mq9/_core*.so
 
 .PHONY: check-tools

@@ -54,6 +54,11 @@ def test_types_are_installed(name: str) -> None:
     assert (Path(evaluate("mq9.__path__[0]")) / name).is_file()
 
 
+def test_spark_finds_the_data_source_by_its_name() -> None:
+    # Without Spark it must be importable all the same: whatever looks for plugins imports it.
+    assert evaluate("__import__('pyspark_mq9').__name__") == "pyspark_mq9"
+
+
 def test_help_lists_the_commands() -> None:
     done = run(COMMAND, "--help")
     assert done.returncode == 0

@@ -1,0 +1,237 @@
+"""The export folder as a source: whole, or as a stream that follows its manifest.
+
+The offset of the stream is the place in the broker's log up to which the manifest says the export
+goes. Files before it never change, so a micro-batch that is done again reads the same rows.
+"""
+
+import datetime
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from mq9.errors import InvalidField
+from mq9.spark.filters import expression
+
+MANIFEST = "manifest.json"
+NEWEST_VERSION = 1
+ROWS_PER_BATCH = 16_384
+
+# What the folders of an hour are made from.
+TIME_COLUMN = {"messages": "sent", "events": "time"}
+
+_FILE = re.compile(r"date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})/part-(\d{10})-(\d{10})\.parquet$")
+
+Position = tuple[int, int]
+
+
+@dataclass
+class ExportFiles(InputPartition):
+    """Files that one task reads."""
+
+    paths: list[str]
+
+
+@dataclass(frozen=True)
+class ExportFile:
+    """A file of a dataset, where in the log its rows begin, and its hour."""
+
+    path: str
+    position: Position
+    hour: datetime.datetime
+
+
+@dataclass
+class Export:
+    """One dataset of an export folder; picklable."""
+
+    folder: str
+    dataset: str
+    schema: StructType
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    def _open(self) -> tuple[pafs.FileSystem, str]:
+        # Hadoop's name for the same thing.
+        folder = re.sub(r"^s3[an]://", "s3://", self.folder)
+        if "://" not in folder and not folder.startswith("file:"):
+            return pafs.LocalFileSystem(), folder.rstrip("/")
+        system, path = pafs.FileSystem.from_uri(re.sub(r"^file:/(?!/)", "file:///", folder))
+        return system, path.rstrip("/")
+
+    def end(self) -> Position:
+        """Up to where the export goes."""
+        system, folder = self._open()
+        try:
+            with system.open_input_stream(f"{folder}/{MANIFEST}") as stream:
+                manifest = json.loads(stream.read())
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{self.folder} has no {MANIFEST}: it is not a folder that mq9 export wrote"
+            ) from None
+        if manifest["version"] > NEWEST_VERSION:
+            raise InvalidField(
+                f"{self.folder} has an export of version {manifest['version']}, and this mq9 knows "
+                f"version {NEWEST_VERSION}: install a newer one"
+            )
+        return manifest["segment"], manifest["offset"]
+
+    def files(self, start: Position, end: Position) -> list[ExportFile]:
+        """The files whose rows begin from `start` on and before `end`, in the order of the log."""
+        system, folder = self._open()
+        selector = pafs.FileSelector(
+            f"{folder}/{self.dataset}", allow_not_found=True, recursive=True
+        )
+        found = []
+        for info in system.get_file_info(selector):
+            match = _FILE.search(info.path)
+            if match is None or info.type != pafs.FileType.File:
+                continue
+            position = int(match[3]), int(match[4])
+            if start <= position < end:
+                hour = datetime.datetime.fromisoformat(f"{match[1]}T{match[2]}:00:00+00:00")
+                found.append(ExportFile(info.path, position, hour))
+        return sorted(found, key=lambda file: (file.position, file.path))
+
+    def rows(self, paths: Sequence[str], wanted: ds.Expression | None) -> Iterator[pa.RecordBatch]:
+        """The rows of files; columns that a file does not have are null."""
+        system, _ = self._open()
+        schema = self.arrow_schema
+        data = ds.dataset(list(paths), schema=schema, format="parquet", filesystem=system)
+        scan = data.scanner(filter=wanted, batch_size=ROWS_PER_BATCH, use_threads=False)
+        for batch in scan.to_batches():
+            if batch.num_rows:
+                yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+
+def in_bundles(files: Sequence[ExportFile], tasks: int) -> list[InputPartition]:
+    """The files dealt out to tasks, neighbours together."""
+    size = max(1, -(-len(files) // tasks))
+    paths = [file.path for file in files]
+    return [ExportFiles(paths[at : at + size]) for at in range(0, len(paths), size)]
+
+
+def hour_may_have(hour: datetime.datetime, one: Filter) -> bool:
+    """Whether rows of an hour can pass a filter on the time that the hour is of."""
+    end = hour + datetime.timedelta(hours=1)
+    match one:
+        case EqualTo(value=datetime.datetime() as time):
+            return hour <= time < end
+        case GreaterThan(value=datetime.datetime() as time):
+            return end > time
+        case GreaterThanOrEqual(value=datetime.datetime() as time):
+            return end > time
+        case LessThan(value=datetime.datetime() as time):
+            return hour < time
+        case LessThanOrEqual(value=datetime.datetime() as time):
+            return hour <= time
+    return True
+
+
+class ExportReader(DataSourceReader):
+    """Reads what the export holds now."""
+
+    def __init__(self, export: Export, tasks: int) -> None:
+        self.export, self.tasks = export, tasks
+        self.taken: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Takes all filters that Arrow can evaluate while it reads."""
+        schema = self.export.arrow_schema
+        left: list[Filter] = []
+        for one in filters:
+            (left if expression(one, schema) is None else self.taken).append(one)
+        return left
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Files of the hours that can have rows."""
+        column = (TIME_COLUMN[self.export.dataset],)
+        timed = [one for one in self.taken if getattr(one, "attribute", None) == column]
+        files = [
+            file
+            for file in self.export.files((0, 0), self.export.end())
+            if all(hour_may_have(file.hour, one) for one in timed)
+        ]
+        return in_bundles(files, self.tasks)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition that pass the filters."""
+        # Without any file Spark makes up one partition of its own.
+        if not isinstance(partition, ExportFiles):
+            return
+        wanted: ds.Expression | None = None
+        for one in self.taken:
+            term = expression(one, self.export.arrow_schema)
+            wanted = term if wanted is None else wanted & term
+        yield from self.export.rows(partition.paths, wanted)
+
+
+class ExportStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the export."""
+
+    def __init__(self, export: Export, tasks: int, max_files: int | None) -> None:
+        self.export, self.tasks, self.max_files = export, tasks, max_files
+        self.target: Position | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """The beginning of the log."""
+        return {"segment": 0, "offset": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What the option maxFilesPerTrigger says."""
+        return ReadMaxFiles(self.max_files) if self.max_files else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is exported later is for the next run."""
+        self.target = self.export.end()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """The end of the export, or of as many files as one micro-batch may have."""
+        begin = start["segment"], start["offset"]
+        end = max(begin, self.target or self.export.end())
+        if isinstance(limit, ReadMaxFiles) and end > begin:
+            files = self.export.files(begin, end)
+            if len(files) > limit.max_files:
+                # Files of one piece of the log have the same place, and go together.
+                last = files[limit.max_files - 1].position
+                end = next((file.position for file in files if file.position > last), end)
+        return {"segment": end[0], "offset": end[1]}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """The files between two offsets."""
+        begin, until = (start["segment"], start["offset"]), (end["segment"], end["offset"])
+        return in_bundles(self.export.files(begin, until), self.tasks)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition."""
+        if isinstance(partition, ExportFiles):
+            yield from self.export.rows(partition.paths, None)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: files stay as long as somebody wants them."""

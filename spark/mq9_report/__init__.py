@@ -1,0 +1,1 @@
+"""A page with pictures from the tables, for people."""

@@ -1,0 +1,45 @@
+"""One Spark session for all tests of this folder; without the extra they are skipped."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+JOBS = Path(__file__).parents[2] / "spark"
+
+# The jobs are no part of the package: they are run from their folder, or sent to a cluster.
+sys.path.insert(0, str(JOBS))
+
+
+# Frames of a few rows: compiling a query takes far longer than running it uncompiled.
+QUICK = {
+    "spark.default.parallelism": "2",
+    "spark.log.level": "ERROR",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """A small session; starting one takes seconds, so all tests share it."""
+    pytest.importorskip("pyspark", reason="needs Spark: pip install 'mq9[spark]'")
+    from mq9.spark import session
+
+    made = session(
+        "mq9-tests",
+        master="local[2]",
+        parallelism=2,
+        memory="2g",
+        settings=QUICK,
+    )
+    yield made
+    made.stop()

@@ -1,0 +1,96 @@
+"""Rows of the export, written by hand: a log in which each row has a place of its own."""
+
+import datetime
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+BEGIN = datetime.datetime(2026, 5, 2, 7, 0, tzinfo=datetime.UTC)
+LEVELS = {"critical": 1, "urgent": 3, "normal": 5, "notify": 9}
+
+Row = dict[str, Any]
+
+
+def at(seconds: float) -> datetime.datetime:
+    """So many seconds after seven o'clock."""
+    return BEGIN + datetime.timedelta(seconds=seconds)
+
+
+@dataclass
+class Log:
+    """What happened, in order; times are seconds after seven o'clock."""
+
+    messages: list[Row] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)
+    places: "itertools.count[int]" = field(default_factory=lambda: itertools.count(100, 100))
+
+    def send(
+        self,
+        mailbox: str,
+        msg_id: int,
+        time_s: float,
+        *,
+        priority: str = "normal",
+        payload: bytes = b"",
+        headers: dict[str, str] | None = None,
+        visible_s: float | None = None,
+    ) -> Self:
+        place = next(self.places)
+        row = {
+            "mailbox": mailbox,
+            "msg_id": msg_id,
+            "level": LEVELS.get(priority) or int(priority),
+            "priority": priority,
+            "key": None,
+            "tags": [],
+            "headers": [{"name": n, "value": v} for n, v in (headers or {}).items()],
+            "payload": payload,
+            "size": len(payload) or 10,
+            "sent": at(time_s),
+            "visible": at(time_s if visible_s is None else visible_s),
+            "expires": None,
+            "segment": 1,
+            "offset": place,
+        }
+        self.messages.append(row)
+        return self._event("send", mailbox, msg_id, time_s, place)
+
+    def happen(
+        self, kind: str, mailbox: str, msg_id: int | None, time_s: float, **fields: object
+    ) -> Self:
+        return self._event(kind, mailbox, msg_id, time_s, next(self.places), **fields)
+
+    def _event(
+        self,
+        kind: str,
+        mailbox: str,
+        msg_id: int | None,
+        time_s: float,
+        place: int,
+        **fields: object,
+    ) -> Self:
+        row = {
+            "kind": kind,
+            "mailbox": mailbox,
+            "msg_id": msg_id,
+            "level": None,
+            "group": None,
+            "member": None,
+            "time": at(time_s),
+            "count": None,
+            "target": None,
+            "size": None,
+            "segment": 1,
+            "offset": place,
+            "seq": 0,
+            "cause": None,
+        }
+        self.events.append(row | fields)
+        return self
+
+    def worked(
+        self, mailbox: str, msg_id: int, given_s: float, acked_s: float, group: str = "g"
+    ) -> Self:
+        """Delivered to a group, and acknowledged."""
+        self.happen("deliver", mailbox, msg_id, given_s, group=group, member="ada", count=1)
+        return self.happen("ack", mailbox, msg_id, acked_s, group=group)

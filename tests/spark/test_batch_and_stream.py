@@ -1,0 +1,210 @@
+"""Batch and stream give the same tables, however the input is ordered, cut, repeated or cut off."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.pages import Session, blocks
+from tests.peers import Server
+
+import mq9
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from generate import Truth
+    from mq9_tables.tables import Tables
+
+MESSAGES = 240
+
+
+@pytest.fixture(scope="module")
+def made(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, Truth]":
+    """A generated export and what is in it."""
+    assert spark is not None
+    from generate import Traffic
+
+    folder = tmp_path_factory.mktemp("made")
+    return folder, Traffic(MESSAGES, hours=2, agents=4, records_per_file=400).write(folder)
+
+
+@pytest.fixture(scope="module")
+def expected(
+    spark: "SparkSession", made: "tuple[Path, Truth]", tmp_path_factory: pytest.TempPathFactory
+) -> "Tables":
+    """The tables of one batch over the export as it is."""
+    from mq9_tables import batch
+
+    return batch.run(spark, str(made[0]), str(tmp_path_factory.mktemp("expected")))
+
+
+def shuffled(export: Path, into: Path, pieces: int, seed: int) -> None:
+    """The same rows in other files: any row may be in any piece, and a third of them in two."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    chance = random.Random(seed)
+    for dataset in ("messages", "events"):
+        files = sorted((export / dataset).rglob("*.parquet"))
+        table = pa.concat_tables(pq.ParquetFile(file).read() for file in files)
+        dealt: list[list[int]] = [[] for _ in range(pieces)]
+        for row in range(table.num_rows):
+            for piece in chance.sample(range(pieces), 2 if chance.random() < 0.33 else 1):
+                dealt[piece].append(row)
+        for piece, rows in enumerate(dealt):
+            chance.shuffle(rows)
+            # Rows of other hours than the folder's, too: late ones.
+            folder = into / dataset / "date=2026-05-02" / f"hour={chance.randrange(24):02d}"
+            folder.mkdir(parents=True, exist_ok=True)
+            pq.write_table(table.take(rows), folder / f"part-{1:010d}-{piece + 1:010d}.parquet")
+    reveal(into, pieces)
+
+
+def reveal(export: Path, pieces: int) -> None:
+    """Lets the export go up to, and with, a piece."""
+    manifest = {"version": 1, "segment": 1, "offset": pieces + 1, "since_ms": 0, "payloads": True}
+    unfinished = export / "manifest.unfinished"
+    unfinished.write_text(json.dumps(manifest), "utf-8")
+    unfinished.rename(export / "manifest.json")
+
+
+def contents(tables: "Tables", name: str) -> Counter[Any]:
+    rows = tables.read(name)
+    # Where a row is in the log is not what it says.
+    return (
+        Counter()
+        if rows is None
+        else Counter(map(repr, rows.select(*sorted(rows.columns)).collect()))
+    )
+
+
+def assert_same(found: "Tables", expected: "Tables") -> None:
+    from mq9_tables.tables import FOR_READERS
+
+    for name in FOR_READERS:
+        ours, theirs = contents(found, name), contents(expected, name)
+        assert ours, name
+        assert (name, ours - theirs, theirs - ours) == (name, Counter(), Counter())
+
+
+def test_the_batch_says_what_the_traffic_was(
+    made: "tuple[Path, Truth]", expected: "Tables"
+) -> None:
+    from pyspark.sql import functions as F
+
+    truth = made[1]
+    lives = expected.read("message_lifecycle")
+    assert lives is not None
+    [sums] = lives.agg(F.sum("size"), F.sum("deliveries"), F.count("*")).collect()
+    assert tuple(sums) == (truth.size, truth.deliveries, truth.messages)
+    assert dict(lives.groupBy("outcome").count().collect()) == dict(truth.outcomes)
+    hourly = expected.read("mailbox_hourly")
+    assert hourly is not None
+    by_mailbox = hourly.groupBy("mailbox").agg(F.sum("sent")).collect()
+    assert dict(by_mailbox) == dict(truth.mailboxes)
+    left = truth.outcomes["waiting"] + truth.outcomes["pending"]
+    [depth] = (
+        hourly.groupBy("mailbox").agg(F.max_by("depth", "at").alias("d")).agg(F.sum("d")).collect()
+    )
+    assert depth[0] == left
+
+
+@pytest.mark.parametrize(("seed", "pieces", "files_per_batch"), [(1, 4, 2), (2, 3, 1)])
+def test_a_stream_gives_the_tables_of_a_batch(
+    spark: "SparkSession",
+    made: "tuple[Path, Truth]",
+    expected: "Tables",
+    tmp_path: Path,
+    seed: int,
+    pieces: int,
+    files_per_batch: int,
+) -> None:
+    from mq9_tables import stream
+    from mq9_tables.tables import Tables
+
+    shuffled(made[0], tmp_path / "export", pieces, seed)
+    query = stream.start(
+        spark,
+        str(tmp_path / "export"),
+        str(tmp_path / "tables"),
+        str(tmp_path / "checkpoint"),
+        files_per_batch=files_per_batch,
+    )
+    assert query.awaitTermination(300)
+    assert query.lastProgress is not None
+    assert query.lastProgress["batchId"] >= 1, "one micro-batch would prove nothing"
+    assert_same(Tables(spark, str(tmp_path / "tables")), expected)
+
+
+def test_a_stream_that_is_cut_off_goes_on(
+    spark: "SparkSession",
+    made: "tuple[Path, Truth]",
+    expected: "Tables",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from mq9_tables import stream
+    from mq9_tables.files import Files
+    from mq9_tables.tables import Tables
+
+    export, tables = tmp_path / "export", tmp_path / "tables"
+    shuffled(made[0], export, 2, seed=3)
+
+    def run() -> Any:  # noqa: ANN401
+        return stream.start(spark, str(export), str(tables), str(tmp_path / "checkpoint"))
+
+    reveal(export, 1)
+    assert run().awaitTermination(300)
+    # The second micro-batch dies while old folders make room for new ones: after the third move,
+    # the first of which is that of the plan.
+    reveal(export, 2)
+    fail_after(monkeypatch, Files, "move", 3)
+    with pytest.raises(Exception, match="the power went"):
+        run().awaitTermination(300)
+    assert (tables / "_staging" / "plan.json").exists()
+    monkeypatch.undo()
+    assert run().awaitTermination(300)
+    assert not (tables / "_staging").exists()
+    assert_same(Tables(spark, str(tables)), expected)
+
+
+async def test_the_examples_of_the_page_work(
+    spark: "SparkSession",
+    made: "tuple[Path, Truth]",
+    expected: "Tables",
+    server: Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "export").symlink_to(made[0])
+    (tmp_path / "tables").symlink_to(expected.root)
+    async with mq9.Client(server.url) as client:
+        await client.create_mailbox("agent.inbox")
+        session = Session({"spark": spark})
+        # Paths are relative to where Spark was started, which is not here.
+        for block in blocks("docs/spark.md", "python"):
+            for name in ("export", "tables"):
+                block = block.replace(f'"{name}', f'"{tmp_path}/{name}')
+            await session.run(block.replace("nats://127.0.0.1:4222", server.url))
+        [sent] = await client.query("agent.inbox")
+    assert (sent.text, sent.priority) == ("hello", "urgent")
+    assert "sum(within)" in capsys.readouterr().out
+
+
+def fail_after(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, calls: int) -> None:
+    original: Callable[..., object] = getattr(owner, name)
+    left = calls
+
+    def failing(*arguments: object) -> object:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError("the power went")
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, name, failing)
