@@ -31,7 +31,7 @@ NATS_CLI := .build/go/bin/nats
 NATS_CLI_BUILT := .build/go/nats-$(NATS_CLI_VERSION)
 
 # Folders are listed too, so that a removed file is noticed.
-BINDING_SOURCES := $(shell find rust_core/src rust_core/binding -type d -o -name '*.rs' -o -name Cargo.toml)
+BINDING_SOURCES := $(shell find rust_core/src rust_core/binding rust_core/export/src rust_core/export/Cargo.toml -type d -o -name '*.rs' -o -name Cargo.toml)
 
 # The flags cargo-fuzz sets, without the sanitizers that need a nightly toolchain.
 FUZZ_RUSTFLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -149,6 +149,11 @@ bench-pipeline: $(INSTALLED) ## Time the Spark jobs at 1, 2 and 4 million messag
 .PHONY: pipeline
 pipeline: $(INSTALLED) ## Traffic, export, Spark jobs and report, into .build/pipeline
 	$(BIN)/python spark/pipeline.py .build/pipeline $(ARGS)
+
+.PHONY: bench-export
+bench-export: $(INSTALLED) ## Measure the export, and SEND with and without it
+	@.ci/require cargo cc
+	$(BIN)/python benches/export.py $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZ_SECONDS (60)

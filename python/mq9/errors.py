@@ -6,6 +6,7 @@ mailbox is `MailboxNotFound` in a process of its own and across the network.
 
 from mq9._core import (
     DiskFull,
+    ExportError,
     InvalidAddress,
     InvalidField,
     MailboxExists,
@@ -76,6 +77,7 @@ __all__ = [
     "ClientClosed",
     "ConnectionLost",
     "DiskFull",
+    "ExportError",
     "InvalidAddress",
     "InvalidField",
     "InvalidRequest",

@@ -17,8 +17,10 @@ AGENTS = 10
 
 STEPS = 96
 """How many steps of time a picture has at most."""
-STEPS_MS = tuple(
-    seconds * 1000 for seconds in (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400, 7 * 86_400)
+_SECOND, _HOUR, _DAY = 1000, 3_600_000, 86_400_000
+STEPS_MS = (
+    *(100, 250, _SECOND, 5 * _SECOND, 15 * _SECOND, 60 * _SECOND, 300 * _SECOND, 900 * _SECOND),
+    *(_HOUR, 6 * _HOUR, _DAY, 7 * _DAY),
 )
 
 OTHERS = "others"

@@ -14,17 +14,17 @@ from pyspark.sql import functions as F
 
 from mq9_tables.files import Files
 
-# By hour of sending, one folder per hour; the ones with a line in front are not for readers.
+# By hour of sending, one folder per hour. Parts are what others are made of, not for readers.
 PARTITIONED = (
     "message_lifecycle",
     "agent_graph",
     "sla",
-    "_cohorts",
-    "_flows",
-    "_dead_letters",
+    "part_cohorts",
+    "part_flows",
+    "part_dead_letters",
 )
-WHOLE = ("mailbox_hourly", "group_lag", "dead_letter_report", "_mailbox_ends")
-FOR_READERS = tuple(name for name in (*PARTITIONED, *WHOLE) if not name.startswith("_"))
+WHOLE = ("mailbox_hourly", "group_lag", "dead_letter_report", "part_mailbox_ends")
+FOR_READERS = tuple(name for name in (*PARTITIONED, *WHOLE) if not name.startswith("part_"))
 
 _STAGING = "_staging"
 _PLAN = f"{_STAGING}/plan.json"

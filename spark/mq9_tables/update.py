@@ -27,7 +27,7 @@ def rebuild(
 ) -> None:
     """Makes all tables anew from everything."""
     tables.recover()
-    ends = tables.stage("_mailbox_ends", mailbox_ends(gathered))
+    ends = tables.stage("part_mailbox_ends", mailbox_ends(gathered))
     life = tables.stage("message_lifecycle", _laid_out(settle(lives(gathered), _small(ends))))
     parts = _stage_parts(tables, life, targets_ms)
     _stage_whole(tables, parts)
@@ -48,11 +48,11 @@ def _update(tables: Tables, gathered: DataFrame, targets_ms: Mapping[str, int]) 
     changed = lives(gathered)
     new_ends = mailbox_ends(gathered)
     hours = _hours(changed) | _hours_of_mailboxes(tables, new_ends)
-    old_ends = tables.read("_mailbox_ends")
+    old_ends = tables.read("part_mailbox_ends")
     if old_ends is not None:
         kept = old_ends.join(new_ends.select("mailbox"), "mailbox", "left_anti")
         new_ends = kept.unionByName(new_ends)
-    ends = tables.stage("_mailbox_ends", new_ends)
+    ends = tables.stage("part_mailbox_ends", new_ends)
     if not hours:
         # Facts of messages that are not there yet: the stream's state has them.
         tables.commit(hours)
@@ -82,17 +82,17 @@ def _stage_parts(
     for name, rows in {"agent_graph": agent_graph(life), "sla": sla(life, targets_ms)}.items():
         tables.stage(name, _one_file(rows))
     parts = {
-        "_cohorts": cohorts(life),
-        "_flows": flows(life),
-        "_dead_letters": dead_letters(life),
+        "part_cohorts": cohorts(life),
+        "part_flows": flows(life),
+        "part_dead_letters": dead_letters(life),
     }
     return {name: tables.stage(name, _one_file(rows)) for name, rows in parts.items()}
 
 
 def _stage_whole(tables: Tables, parts: Mapping[str, DataFrame]) -> None:
-    tables.stage("mailbox_hourly", mailbox_hourly(parts["_cohorts"], parts["_flows"]))
-    tables.stage("group_lag", group_lag(parts["_cohorts"], parts["_flows"]))
-    tables.stage("dead_letter_report", dead_letter_report(parts["_dead_letters"]))
+    tables.stage("mailbox_hourly", mailbox_hourly(parts["part_cohorts"], parts["part_flows"]))
+    tables.stage("group_lag", group_lag(parts["part_cohorts"], parts["part_flows"]))
+    tables.stage("dead_letter_report", dead_letter_report(parts["part_dead_letters"]))
 
 
 def _hours(life: DataFrame) -> set[Hour]:
@@ -102,7 +102,7 @@ def _hours(life: DataFrame) -> set[Hour]:
 
 def _hours_of_mailboxes(tables: Tables, ends: DataFrame) -> set[Hour]:
     """The hours in which messages were sent that mailboxes took with them."""
-    known = tables.read("_cohorts")
+    known = tables.read("part_cohorts")
     if known is None or ends.isEmpty():
         return set()
     return _hours(known.join(ends.select("mailbox"), "mailbox", "left_semi"))

@@ -35,7 +35,7 @@ async def test_examples_of_the_client(serve: Serve, capsys: pytest.CaptureFixtur
 def test_every_exception_is_on_the_page() -> None:
     page = Path(__file__).parents[2].joinpath("docs/client.md").read_text("utf-8")
     table = page[page.index("| exception |") :]
-    of_the_store_alone = {"Mq9Error", "StoreError", "StoreLocked", "NewerFormat"}
+    of_the_store_alone = {"Mq9Error", "StoreError", "StoreLocked", "NewerFormat", "ExportError"}
     named = set(re.findall(r"`(\w+)`", table))
     assert set(errors.__all__) - of_the_store_alone <= named
 

@@ -325,6 +325,7 @@ CALLS = {
     "tick": (),
     "sleep_ms": (),
     "checkpoint": (),
+    "keep_segments": (1, 1),
     "maintain": (),
     "end": (),
     "acknowledged": (),

@@ -2,7 +2,7 @@
 
 import argparse
 
-from mq9.cli import agent, completion, doctor, mailbox, messages, tail
+from mq9.cli import agent, completion, doctor, export, mailbox, messages, tail
 from mq9.cli.exits import OK
 
 _EXITS = """\
@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     tail.add(commands)
     agent.add(commands)
     doctor.add(commands)
+    export.add(commands)
     completion.add(commands, parser)
     version = commands.add_parser("version", help="print the version and exit")
     version.add_argument("--json", action="store_true", help="print JSON")

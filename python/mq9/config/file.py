@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mq9.config.authorization import authorization, read_accounts, read_authorization
 from mq9.config.errors import ConfigError, quoted
+from mq9.config.export import read_export
 from mq9.config.options import Authorization, Options, Tls
 from mq9.config.parser import Parsed, parse_file, parse_text
 from mq9.config.reading import (
@@ -217,6 +218,7 @@ MQ9_SETTINGS = {
     "payload_encoding": Setting("payload_encoding", _payload_encoding),
     "default_ttl": Setting("default_ttl_ms", duration()),
     "embedder": Setting("embedder", _embedder),
+    "export": Setting("export", read_export),
 }
 
 _size = integer(1, _INT32, zero_is_default=True)

@@ -81,6 +81,17 @@ class Tls(_Frozen):
     """IANA's names, in order of preference; empty: the defaults of the TLS library."""
 
 
+class Export(_Frozen):
+    """How what went through the broker is written as Parquet files."""
+
+    dir: Path
+    every_ms: int = 60_000
+    """Time between two runs."""
+    payloads: bool = True
+    keep_bytes: int = 1 << 30
+    """Dead log that is kept at most because it has not been exported."""
+
+
 class Options(_Frozen):
     """All settings of one server."""
 
@@ -138,6 +149,8 @@ class Options(_Frozen):
     """Life of a mailbox that is created without a `ttl`; 0: for ever."""
     embedder: EmbedderName = "auto"
     """What finds agents by meaning; auto: the best one that is installed."""
+    export: Export | None = None
+    """None: no continuous export."""
 
     config_file: Path | None = None
     flags: tuple[tuple[str, str | int | bool], ...] = Field(default=(), repr=False)

@@ -27,6 +27,7 @@ NEEDS_RESTART = (
     "upkeep_ms",
     "payload_encoding",
     "embedder",
+    "export",
 )
 """Options that are fixed when the server starts; all others may change."""
 

@@ -5,6 +5,7 @@ Holds; decides nothing.
 
 import ssl
 from dataclasses import dataclass, field
+from typing import Any
 
 from mq9._core import Broker, Limits
 from mq9.config import Options
@@ -82,6 +83,8 @@ class Running:
     passwords: Passwords
     clients: Clients = field(default_factory=Clients)
     lame_duck: bool = False
+    export: dict[str, Any] | None = None
+    """What `/varz` says of the continuous export; None without one."""
     started_ms: int = field(default_factory=now_ms)
     loaded_ms: int = field(default_factory=now_ms)
 

@@ -22,6 +22,7 @@ from mq9.errors import StoreError, StoreLocked
 from mq9.server import ports_file
 from mq9.server.clock import now_ms
 from mq9.server.door import Door
+from mq9.server.exporting import Exporting
 from mq9.server.info import Identity
 from mq9.server.lame_duck import retire
 from mq9.server.listener import Listener, listen
@@ -80,6 +81,7 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self._reloading = asyncio.Lock()
         self._retiring = False
+        self._exporting: Exporting | None = None
 
     async def run(self) -> int:
         """Start, serve until told to stop, and end in order."""
@@ -134,13 +136,25 @@ class Server:
             self._take_signals()
             # Whoever reads them may send a client, or a signal, at once.
             self._write_files(port, http[0].getsockname()[1] if http else None)
+            self._exporting = self._export()
             self._log.info("Server is ready")
             self._spawn(self._watch.run())
             await self._stop.wait()
             await self._send_clients_away()
         finally:
+            if self._exporting is not None:
+                await self._exporting.close()
             # Before the store closes the descriptor that the loop watches.
             running.broker.stop()
+
+    def _export(self) -> Exporting | None:
+        options = self._options.export
+        if options is None:
+            return None
+        exporting = Exporting(self._running, options)
+        exporting.start()
+        self._log.info("Exporting", dir=options.dir, every_ms=options.every_ms)
+        return exporting
 
     def _take_signals(self) -> None:
         Signals(

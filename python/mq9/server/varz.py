@@ -100,7 +100,11 @@ def varz(running: Running, usage: Usage, requests: Mapping[str, int]) -> dict[st
         "system_account": "$SYS",
         "slow_consumer_stats": dict.fromkeys(_KINDS, 0) | {"clients": stats.slow_consumers},
         "stale_connection_stats": dict.fromkeys(_KINDS, 0) | {"clients": stale},
-        "mq9": {"version": __version__, "sync": options.sync},
+        "mq9": {
+            "version": __version__,
+            "sync": options.sync,
+            **({"export": dict(running.export)} if running.export else {}),
+        },
     }
 
 

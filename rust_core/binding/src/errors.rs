@@ -88,8 +88,9 @@ static STORAGE_ERROR: Class = Class::also(
 static WRITES_STOPPED: Class =
     Class::new("WritesStopped", "A sync has failed: nothing more is acknowledged until a restart.");
 static NEWER_FORMAT: Class = Class::new("NewerFormat", "A file was written by a newer version.");
+static EXPORT_ERROR: Class = Class::new("ExportError", "An export cannot be made, or go on.");
 
-static ALL: [&Class; 15] = [
+static ALL: [&Class; 16] = [
     &STORE_ERROR,
     &MAILBOX_NOT_FOUND,
     &MAILBOX_EXISTS,
@@ -105,6 +106,7 @@ static ALL: [&Class; 15] = [
     &STORAGE_ERROR,
     &WRITES_STOPPED,
     &NEWER_FORMAT,
+    &EXPORT_ERROR,
 ];
 
 /// Adds the classes to the module.
@@ -147,6 +149,10 @@ pub enum Failure {
     },
     /// The store is closed.
     Closed,
+    /// An export cannot be made, or go on.
+    Export(mq9_export::Error),
+    /// The export is closed.
+    ExportClosed,
     /// It took longer than the caller would wait.
     TimedOut,
     /// Python raised it.
@@ -174,6 +180,16 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<mq9_export::Error> for Failure {
+    fn from(error: mq9_export::Error) -> Failure {
+        match error {
+            mq9_export::Error::Log(error) => Failure::Refused(error),
+            mq9_export::Error::Io { action, path, source } => Failure::io(action, path, source),
+            other => Failure::Export(other),
+        }
+    }
+}
+
 impl From<PyErr> for Failure {
     fn from(error: PyErr) -> Failure {
         Failure::Raised(error)
@@ -197,6 +213,12 @@ fn raise(py: Python<'_>, failure: Failure) -> PyResult<PyErr> {
         }
         Failure::Closed => {
             Ok(PyErr::from_type(STORE_ERROR.get(py)?.clone(), "the store is closed"))
+        }
+        Failure::Export(error) => {
+            Ok(PyErr::from_type(EXPORT_ERROR.get(py)?.clone(), error.to_string()))
+        }
+        Failure::ExportClosed => {
+            Ok(PyErr::from_type(EXPORT_ERROR.get(py)?.clone(), "the export is closed"))
         }
         Failure::TimedOut => Ok(PyTimeoutError::new_err("not acknowledged in time")),
         Failure::Raised(exception) => Ok(exception),

@@ -11,6 +11,7 @@ mod connection;
 mod drive;
 mod durability;
 mod errors;
+mod export;
 mod mail;
 mod messages;
 mod peer;
@@ -36,6 +37,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::connection::Connection;
+    #[pymodule_export]
+    use super::export::{Export, ExportSummary};
     #[pymodule_export]
     use super::messages::{Completion, Message, NewMessage, Waiting};
     #[pymodule_export]

@@ -124,6 +124,16 @@ impl Running {
         Ok(ticket)
     }
 
+    /// Writes and syncs everything done so far, without keeping the store from others; returns how far that is.
+    pub fn sync(&self) -> CoreResult<Lsn> {
+        let syncer = {
+            let mut store = self.store.lock();
+            store.flush()?;
+            store.syncer()
+        };
+        syncer.round()
+    }
+
     /// The end of the log.
     pub fn end(&self) -> Lsn {
         self.store.lock().end()

@@ -4,8 +4,11 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use mq9_core::log::Lsn;
 use mq9_core::mailbox::Policy;
-use mq9_core::store::{Ack, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Options, Query};
+use mq9_core::store::{
+    Ack, Fetch, FetchOutcome, GroupFetch, Kept, MemberId, NewMailbox, Options, Query,
+};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyTuple;
@@ -48,6 +51,13 @@ impl Store {
             let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
             call(running.as_ref().ok_or(Failure::Closed)?)
         })
+    }
+}
+
+impl Store {
+    /// How far the log is durable, with everything done so far.
+    pub fn durable_end(&self, py: Python<'_>) -> Result<Lsn> {
+        self.enter(py, |running| Ok(running.sync()?))
     }
 }
 
@@ -432,6 +442,16 @@ impl Store {
     /// Does the upkeep that is due; true if something was done.
     fn maintain(&self, py: Python<'_>) -> Result<bool> {
         self.enter(py, |running| Ok(running.upkeep().round()?))
+    }
+
+    /// Keeps segments from `segment` on for a reader of the log, dead ones up to `most_bytes`; 0 keeps none.
+    fn keep_segments(&self, py: Python<'_>, segment: u32, most_bytes: u64) -> Result<()> {
+        let kept = Kept { from_segment: segment, most_bytes };
+        let kept = (most_bytes > 0).then_some(kept);
+        self.enter(py, |running| {
+            running.store().lock().keep(kept);
+            Ok(())
+        })
     }
 
     /// The end of the log: what was done so far is promised once acknowledged this far.

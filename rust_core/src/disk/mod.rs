@@ -25,6 +25,11 @@ pub trait Disk: Send + Sync {
     /// Opens an existing file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
+    /// Opens an existing file of which nothing will be changed.
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.open(name)
+    }
+
     /// Renames a file, replacing `to` if it exists. Durable only after [`Disk::sync_dir`].
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 

@@ -65,6 +65,10 @@ impl Disk for OsDisk {
         Ok(Arc::new(OsFile { file }))
     }
 
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(OsFile { file: File::open(self.path(name))? }))
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         std::fs::rename(self.path(from), self.path(to))
     }

@@ -34,6 +34,18 @@ pub fn encode_ids(ids: impl IntoIterator<Item = u64>, out: &mut Vec<u8>) {
     encode_runs(ids.into_iter().map(|msg_id| ((), msg_id)), out, |(), _| {});
 }
 
+/// Bytes of a single encoded id.
+pub const ONE_ID: usize = 4 + ID_RUN_LEN;
+
+/// What [`encode_ids`] appends for one id.
+pub fn encode_id(msg_id: u64) -> [u8; ONE_ID] {
+    let mut encoded = [0; ONE_ID];
+    encoded[0] = 1;
+    encoded[4..12].copy_from_slice(&msg_id.to_le_bytes());
+    encoded[12] = 1;
+    encoded
+}
+
 fn encode_runs<K: PartialEq + Copy>(
     ids: impl Iterator<Item = (K, u64)>,
     out: &mut Vec<u8>,

@@ -11,6 +11,7 @@ mod read;
 mod scan;
 mod segment;
 mod sync;
+mod units;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub use read::ReadError;
 pub use scan::{Found, Scan};
 pub use segment::{FIRST_RECORD, Header, Segment};
 pub use sync::{SyncMode, SyncThread, Syncer};
+pub use units::Units;
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};

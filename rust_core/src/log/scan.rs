@@ -29,9 +29,11 @@ pub enum Found<'a> {
     },
 }
 
-/// Iterates over `bytes`, the contents of a segment, from an offset.
+/// Iterates over the contents of a segment, from an offset.
 pub struct Scan<'a> {
     bytes: &'a [u8],
+    /// Where `bytes` begin in the segment.
+    base: usize,
     segment: u32,
     salt: u64,
     position: usize,
@@ -40,16 +42,25 @@ pub struct Scan<'a> {
 impl<'a> Scan<'a> {
     /// Scans the segment from `offset` on.
     pub fn new(bytes: &'a [u8], segment: u32, salt: u64, offset: u32) -> Scan<'a> {
-        Scan { bytes, segment, salt, position: (offset as usize).min(bytes.len()) }
+        Scan { bytes, base: 0, segment, salt, position: (offset as usize).min(bytes.len()) }
+    }
+
+    /// Scans a part of the segment, which begins at `offset`.
+    pub fn part(bytes: &'a [u8], segment: u32, salt: u64, offset: u32) -> Scan<'a> {
+        Scan { bytes, base: offset as usize, segment, salt, position: 0 }
     }
 
     /// Where the next thing begins; after the last, where the sound records end.
     pub fn offset(&self) -> u32 {
-        self.position as u32
+        (self.base + self.position) as u32
+    }
+
+    fn lsn(&self, position: usize) -> Lsn {
+        Lsn::new(self.segment, (self.base + position) as u32)
     }
 
     fn record_at(&self, position: usize) -> Option<(Lsn, Record<'a>)> {
-        let at = Lsn::new(self.segment, position as u32);
+        let at = self.lsn(position);
         let seed = Seed::new(self.salt, at.number());
         Some((at, record::decode(self.bytes.get(position..)?, seed)?))
     }
@@ -65,7 +76,7 @@ impl<'a> Iterator for Scan<'a> {
             self.position += record.len();
             return Some(Found::Record { at, record });
         }
-        let at = Lsn::new(self.segment, start as u32);
+        let at = self.lsn(start);
         let used = len_without_zeros(rest);
         if used == 0 {
             return None;

@@ -177,14 +177,27 @@ impl Store {
         let ready = self.dying.iter().filter(|(_, dead_at)| durable >= *dead_at);
         let numbers = ready.map(|(number, _)| *number).collect();
         let end = self.log.end();
-        let limit = self.log.active().min(self.checkpoints.floor());
-        for &number in self.log.segments().range(..limit).map(|(number, _)| number) {
-            let dead = self.state.live.of(number) == 0 && self.state.graves_are_settled();
-            if dead && !self.dying.iter().any(|(dying, _)| *dying == number) {
+        for number in self.removable() {
+            if !self.dying.iter().any(|(dying, _)| *dying == number) {
                 self.dying.push((number, end));
             }
         }
         Removal { disk: Arc::clone(&self.disk), numbers, removed: Cell::new(0) }
+    }
+
+    /// Segments without live messages that no checkpoint needs, nor a reader of the log.
+    fn removable(&self) -> Vec<u32> {
+        if !self.state.graves_are_settled() {
+            return Vec::new();
+        }
+        let limit = self.log.active().min(self.checkpoints.floor());
+        let segments = self.log.segments().range(..limit);
+        let dead = segments.filter(|(number, _)| self.state.live.of(**number) == 0);
+        let dead = dead.map(|(&number, segment)| (number, u64::from(segment.end))).collect();
+        match &self.kept {
+            Some(kept) => kept.spare(dead),
+            None => dead.into_iter().map(|(number, _)| number).collect(),
+        }
     }
 
     /// Forgets the segments that were removed. What is returned is better dropped without the store: files go

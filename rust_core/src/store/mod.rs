@@ -17,6 +17,7 @@ mod dead_letter;
 mod fetch;
 mod fetched;
 mod info;
+mod keep;
 mod live;
 mod maintain;
 mod open;
@@ -42,6 +43,7 @@ pub use damage::{Damage, DamageKind};
 pub use fetch::{Fetch, FetchOutcome, GroupFetch, MemberId, Start};
 pub use fetched::{Fetched, Meta};
 pub use info::{GroupInfo, MailboxInfo, StoreInfo};
+pub use keep::Kept;
 pub use maintain::{Shared, maintain};
 pub use query::Query;
 pub use send::Send;
@@ -116,6 +118,8 @@ pub struct Store {
     dying: Vec<(u32, Lsn)>,
     /// Segments that compaction cannot empty.
     stuck: BTreeSet<u32>,
+    /// What a reader of the log has not read yet.
+    kept: Option<Kept>,
     damage: Vec<Damage>,
     _lock: Box<dyn std::marker::Send + Sync>,
 }

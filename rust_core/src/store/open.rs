@@ -100,6 +100,7 @@ impl Store {
             waiters: Waiters::default(),
             dying: Vec::new(),
             stuck: Default::default(),
+            kept: None,
             damage,
             _lock: lock,
         };

@@ -1,10 +1,14 @@
 //! Sending: into a lane now, or later.
 
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
 use super::state::Place;
 use super::{Store, space_for, space_for_unit};
 use crate::error::{Error, Result};
 use crate::group::ranges;
-use crate::log::{Log, Lsn, Space};
+use crate::log::{Log, Lsn, Placed, Space};
 use crate::mailbox::{Discard, Level, Mailbox};
 use crate::time::Now;
 use crate::wire::op::{Message, Op};
@@ -20,6 +24,9 @@ pub const MAX_HEADERS: usize = 64 * 1024;
 
 /// How many `msg_id`s of a memory mailbox are recorded as used at a time.
 const RESERVED_IDS: u64 = 65_536;
+
+/// Encoded ids, mostly of one message.
+pub(super) type Encoded = SmallVec<[u8; ranges::ONE_ID]>;
 
 /// A message to be sent.
 #[derive(Debug, Clone, Copy)]
@@ -181,32 +188,12 @@ impl Store {
         now: Now,
     ) -> Result<()> {
         let op = if delayed { Op::Delayed(*message) } else { Op::Message(*message) };
-        let mut room = Vec::new();
-        if !evicted.is_empty() {
-            ranges::encode_ids(evicted.iter().copied(), &mut room);
-        }
-        let replaced = if delayed { Vec::new() } else { self.replaced_by(index, message.key) };
-        let stamp = Some(Stamp { time_ms: now.wall_ms, address: message.address });
-        let removal = |cause, ranges| Op::Removed { stamp, cause, ranges };
-        let removals =
-            [removal(cause::EVICTED, &room[..]), removal(cause::REPLACED, &replaced[..])];
-        let removals = [&room, &replaced].into_iter().zip(&removals);
-        let removals = || removals.clone().filter(|(ranges, _)| !ranges.is_empty());
-        let removed: usize = removals().map(|(_, op)| space_for(&[op])).sum();
-        let space = space_for(&[&op]) + removed + space_for_unit(with);
-        self.log.reserve(space, Space::Store, now.wall_ms)?;
-        let placed = if with.is_empty() {
-            // The message counts even if damage takes a removal; not the other way round.
-            let placed = self.append(index, 0, &op);
-            for (_, removal) in removals() {
-                self.append(index, FLAG_REST, removal);
-            }
-            Some(placed)
+        let replaced = if delayed { Encoded::new() } else { self.replaced_by(index, message.key) };
+        let placed = if evicted.is_empty() && replaced.is_empty() && with.is_empty() {
+            self.log.reserve(space_for(&[&op]), Space::Store, now.wall_ms)?;
+            Some(self.append(index, 0, &op))
         } else {
-            let mut unit = vec![(index, &op)];
-            unit.extend(removals().map(|(_, removal)| (index, removal)));
-            unit.extend(with);
-            self.append_unit(&unit)
+            self.append_with_removals(index, &op, &evicted, &replaced, with, now)?
         };
         if let Some(placed) = placed {
             self.store(index, message, delayed, placed.into());
@@ -217,22 +204,64 @@ impl Store {
         Ok(())
     }
 
+    /// Appends a message, what goes with it, and `with`.
+    fn append_with_removals(
+        &mut self,
+        index: u32,
+        op: &Op<'_>,
+        evicted: &[u64],
+        replaced: &[u8],
+        with: &[(u32, &Op<'_>)],
+        now: Now,
+    ) -> Result<Option<Placed>> {
+        let Some(address) = self.state.slot(index).map(|slot| Arc::clone(&slot.mailbox.address))
+        else {
+            return Err(Error::MessageNotFound);
+        };
+        let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
+        let mut room = Vec::new();
+        if !evicted.is_empty() {
+            ranges::encode_ids(evicted.iter().copied(), &mut room);
+        }
+        let evicted = Op::Removed { stamp, cause: cause::EVICTED, ranges: &room };
+        let replacement = Op::Removed { stamp, cause: cause::REPLACED, ranges: replaced };
+        let mut removals: SmallVec<[&Op<'_>; 2]> = SmallVec::new();
+        removals.extend((!room.is_empty()).then_some(&evicted));
+        removals.extend((!replaced.is_empty()).then_some(&replacement));
+        let space = space_for(&[op]) + space_for(&removals) + space_for_unit(with);
+        self.log.reserve(space, Space::Store, now.wall_ms)?;
+        if with.is_empty() {
+            // The message counts even if damage takes a removal; not the other way round.
+            let placed = self.append(index, 0, op);
+            for removal in removals {
+                self.append(index, FLAG_REST, removal);
+            }
+            return Ok(Some(placed));
+        }
+        let mut unit = vec![(index, op)];
+        unit.extend(removals.into_iter().map(|removal| (index, removal)));
+        unit.extend(with);
+        Ok(self.append_unit(&unit))
+    }
+
     /// The encoded ids of what a message of this key takes the place of; empty if there is nothing. That they go is
     /// an effect of the message; who reads the log for what went on is told so.
-    pub(super) fn replaced_by(&self, index: u32, key: &str) -> Vec<u8> {
-        let mut encoded = Vec::new();
+    pub(super) fn replaced_by(&self, index: u32, key: &str) -> Encoded {
+        let mut encoded = Encoded::new();
         let Some(mailbox) = self.state.slot(index).map(|slot| &slot.mailbox) else {
             return encoded;
         };
         if mailbox.policy().latest {
             let mut all = mailbox.iter_from(0).map(|(_, entry)| entry.msg_id).peekable();
             if all.peek().is_some() {
-                ranges::encode_ids(all, &mut encoded);
+                let mut ids = Vec::new();
+                ranges::encode_ids(all, &mut ids);
+                encoded.extend_from_slice(&ids);
             }
         } else if !key.is_empty()
             && let Some(&old) = mailbox.sideline().and_then(|sideline| sideline.keys.get(key))
         {
-            ranges::encode_ids([old], &mut encoded);
+            encoded.extend_from_slice(&ranges::encode_id(old));
         }
         encoded
     }

@@ -1,0 +1,216 @@
+//! Exports beside a store that is at work: what is durable is exported once, whatever else goes on.
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use std::sync::Arc;
+
+use mq9_core::disk::Disk;
+use mq9_core::log::{SyncMode, names};
+use mq9_core::mailbox::Policy;
+use mq9_core::store::{Kept, NewMailbox, Options as StoreOptions, Send, Store};
+use mq9_export::{Error, Export, Options, Summary};
+use mq9_sim::SimDisk;
+use world::{SimTree, at, every_row, fetch, log_of_everything, open};
+
+fn begin(log: &SimDisk, out: &SimDisk) -> Export {
+    let tree = Arc::new(SimTree(out.clone()));
+    Export::open(Arc::new(log.clone()), tree, Options::default()).unwrap()
+}
+
+fn export(log: &SimDisk, out: &SimDisk) -> Summary {
+    begin(log, out).run(None, &mut |_| true).unwrap()
+}
+
+fn small(disk: &SimDisk, sync: SyncMode) -> Store {
+    let options = StoreOptions { sync, segment_bytes: 8 << 10, ..StoreOptions::default() };
+    let mut store = Store::open(Arc::new(disk.clone()), options, 7, at(0)).unwrap();
+    store.create_mailbox(&NewMailbox { address: "a", ..NewMailbox::default() }, at(0)).unwrap();
+    store
+}
+
+/// Rows of `messages`.
+fn messages(out: &SimDisk) -> usize {
+    every_row(out).iter().filter(|row| row.starts_with("messages/")).count()
+}
+
+#[test]
+fn a_growing_log_is_exported_bit_by_bit() {
+    let (log, out) = (SimDisk::new(), SimDisk::new());
+    let mut store = small(&log, SyncMode::Always);
+    let mut export = begin(&log, &out);
+    for n in 0..50 {
+        store.send("a", &Send::new(&[7; 400]), at(n)).unwrap();
+        if n % 3 == 0 {
+            store.sync().unwrap();
+        }
+        let durable = store.syncer().durable();
+        export.run(Some(durable), &mut |_| true).unwrap();
+        assert_eq!(messages(&out) as u64, n / 3 * 3 + 1, "only what is durable");
+    }
+    assert!(store.info().segments > 2);
+    store.close().unwrap();
+    drop(export);
+    assert_eq!(messages(&out), 49);
+    let rest = self::export(&log.snapshot(), &out.snapshot());
+    assert_eq!((rest.messages, rest.gaps), (1, 0));
+}
+
+#[test]
+fn half_a_record_at_the_end_is_left_for_later() {
+    let log = log_of_everything();
+    let last = log.names().into_iter().rfind(|n| names::segment_number(n).is_some()).unwrap();
+    let whole = log.read_file(&last).unwrap();
+    let used = whole.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let expected = {
+        let out = SimDisk::new();
+        export(&log, &out);
+        every_row(&out)
+    };
+    // The file as somebody sees it who reads while it is written.
+    let out = SimDisk::new();
+    for cut in (80..=used).step_by(97).chain([used]) {
+        let mut seen = whole[..cut].to_vec();
+        seen.resize(whole.len(), 0);
+        let now = log.snapshot();
+        now.write_file(&last, &seen);
+        let summary = export(&now, &out);
+        assert_eq!(summary.damaged_bytes, 0, "{cut}");
+        assert!(every_row(&out).is_subset(&expected), "{cut}");
+    }
+    assert_eq!(every_row(&out), expected);
+}
+
+#[test]
+fn copies_made_by_compaction_are_no_new_messages() {
+    let (log, out) = (SimDisk::new(), SimDisk::new());
+    let mut store = small(&log, SyncMode::None);
+    for n in 0..100 {
+        store.send("a", &Send::new(&[7; 100]), at(n)).unwrap();
+    }
+    store.sync().unwrap();
+    assert_eq!(export(&log, &out).messages, 100);
+    for id in (0..100).filter(|id| id % 4 != 0) {
+        store.delete("a", id, at(200)).unwrap();
+    }
+    let store = std::cell::RefCell::new(store);
+    let before = log.names();
+    for _ in 0..10 {
+        store.borrow_mut().rotate(at(300)).unwrap();
+        store.borrow_mut().checkpoint().unwrap();
+        while mq9_core::store::maintain(&store, || at(300)).unwrap() {}
+    }
+    let gone = before.iter().filter(|name| !log.names().contains(name));
+    assert!(gone.count() > 1, "nothing was compacted");
+    store.borrow_mut().send("a", &Send::new(b"new"), at(400)).unwrap();
+    store.borrow_mut().sync().unwrap();
+    let summary = export(&log, &out);
+    assert_eq!((summary.messages, messages(&out)), (1, 101));
+}
+
+/// A store of which everything but the newest is dead, with what it keeps for a reader.
+fn dead_log(kept: Option<Kept>) -> SimDisk {
+    let log = SimDisk::new();
+    let mut store = small(&log, SyncMode::None);
+    store.keep(kept);
+    for n in 0..300 {
+        store.send("a", &Send::new(&[7; 100]), at(n)).unwrap();
+        store.delete("a", n, at(n)).unwrap();
+    }
+    let store = std::cell::RefCell::new(store);
+    for _ in 0..4 {
+        store.borrow_mut().rotate(at(400)).unwrap();
+        store.borrow_mut().checkpoint().unwrap();
+        while mq9_core::store::maintain(&store, || at(400)).unwrap() {}
+    }
+    drop(store);
+    log.snapshot()
+}
+
+#[test]
+fn unexported_segments_are_kept_up_to_a_limit_and_what_is_missing_is_told() {
+    let all = dead_log(Some(Kept { from_segment: 1, most_bytes: 1 << 30 }));
+    let summary = export(&all, &SimDisk::new());
+    assert_eq!((summary.messages, summary.gaps), (300, 0));
+
+    let some = dead_log(Some(Kept { from_segment: 1, most_bytes: 20 << 10 }));
+    let summary = export(&some, &SimDisk::new());
+    assert!((50..250).contains(&summary.messages), "{summary:?}");
+    assert_eq!(summary.gaps, 1);
+
+    let none = dead_log(None);
+    let summary = export(&none, &SimDisk::new());
+    assert_eq!((summary.messages, summary.gaps), (0, 1));
+}
+
+#[test]
+fn another_store_is_refused() {
+    let (one, other, out) = (SimDisk::new(), SimDisk::new(), SimDisk::new());
+    drop(open(&one, at(0)));
+    let options = StoreOptions::default();
+    drop(Store::open(Arc::new(other.clone()), options, 99, at(0)).unwrap());
+    export(&one, &out);
+    let tree = Arc::new(SimTree(out.clone()));
+    let mut export = Export::open(Arc::new(other), tree, Options::default()).unwrap();
+    let refused = export.run(None, &mut |_| true);
+    assert!(matches!(refused, Err(Error::OtherStore { segment: 1 })), "{refused:?}");
+}
+
+#[test]
+fn damage_costs_what_it_lies_in_and_is_told() {
+    let log = log_of_everything();
+    let (sound, out) = (SimDisk::new(), SimDisk::new());
+    export(&log, &sound);
+    let first = log.names().into_iter().find(|n| names::segment_number(n).is_some()).unwrap();
+    let mut bytes = log.read_file(&first).unwrap();
+    bytes[2_000] ^= 1;
+    let damaged = log.snapshot();
+    damaged.write_file(&first, &bytes);
+    let summary = export(&damaged, &out);
+    assert!(summary.damaged_bytes > 0);
+    let (expected, found) = (every_row(&sound), every_row(&out));
+    assert!(found.is_subset(&expected));
+    assert!(expected.len() - found.len() <= 4, "{}", expected.len() - found.len());
+}
+
+#[test]
+fn what_a_newer_version_wrote_is_refused() {
+    use mq9_core::log::{Header, Lsn};
+    use mq9_core::wire::record::{self, Seed};
+    let header = Header { number: 1, previous: 0, salt: 5, created_ms: 0 };
+    let mut bytes = header.encode();
+    let start = record::begin(&mut bytes, 99, 0, 1);
+    record::finish(&mut bytes, start, Seed::new(5, Lsn::new(1, 80).number()));
+    let log = SimDisk::new();
+    log.write_file(&names::segment(1), &bytes);
+    let refused = begin(&log, &SimDisk::new()).run(None, &mut |_| true);
+    assert!(refused.unwrap_err().to_string().contains("kind 99"));
+}
+
+#[test]
+fn agents_register_and_report_under_their_own_address() {
+    let (log, out) = (SimDisk::new(), SimDisk::new());
+    let mut store = open(&log, at(0));
+    for address in ["$agents", "$reports", "$other"] {
+        let new = NewMailbox { address, ..NewMailbox::default() };
+        store.create_mailbox(&new, at(0)).unwrap();
+        store.send(address, &Send { key: "worker.1", ..Send::new(b"{}") }, at(1)).unwrap();
+        fetch(&mut store, address, "g", 1, at(2));
+    }
+    store
+        .create_mailbox(
+            &NewMailbox { address: "plain", policy: Policy::default(), ..NewMailbox::default() },
+            at(3),
+        )
+        .unwrap();
+    store.sync().unwrap();
+    let summary = export(&log, &out);
+    assert_eq!((summary.messages, summary.events), (0, 3));
+    let rows = every_row(&out);
+    let told = |kind: &str, mailbox: &str| {
+        let text = format!("{{kind: \"{kind}\", mailbox: \"{mailbox}\", msg_id: null");
+        rows.iter().any(|row| row.contains(&text))
+    };
+    assert!(told("register", "worker.1") && told("report", "worker.1") && told("create", "plain"));
+    assert!(log.list().is_ok());
+}
