@@ -6,7 +6,6 @@ must give the same tables, and the tables must say what the agents know they did
 """
 
 import argparse
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from typing import TypeVar
 from pyspark.sql import functions as F
 
 import live_traffic
-from generate import Traffic
 from mq9.spark import session
 from mq9_report.figures import figures
 from mq9_report.page import write
@@ -69,9 +67,6 @@ def timed(name: str, what: Callable[[], Made]) -> Made:
 
 def exported(folder: Path, export: Path, messages: int) -> Counter[str]:
     """An export of traffic, and what became of the messages."""
-    if importlib.util.find_spec("mq9.cli.export") is None:
-        print("this mq9 has no export: the traffic is generated, without a broker")
-        return Traffic(messages, hours=6).write(export).outcomes
     outcomes = live_traffic.run(folder / "broker", messages)
     command = [sys.executable, "-m", "mq9", "export", "--data", str(folder / "broker" / "data")]
     subprocess.run([*command, "--out", str(export)], check=True)
