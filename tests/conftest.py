@@ -1,11 +1,15 @@
 """Fixtures that start servers: one for the whole session, or one for a test."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.peers import NATS_SERVER, NATS_SERVER_BINARY, Serve, Server, start
+
+# A shell that runs tests in the background has them ignore it, and all that they start with them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def starter(folder: Path, stack: ExitStack) -> Serve:

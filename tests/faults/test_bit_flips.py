@@ -54,6 +54,9 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
             if turn % 2:
                 scene.take(BATCH)
         # Both checkpoints and log behind them.
+        while len(list((folder / "data").glob("checkpoint-*.mq9"))) < 2:
+            assert scene.send(BATCH) == []
+            scene.take(BATCH)
         for _ in range(3):
             scene.restart()
             scene.send(BATCH)
