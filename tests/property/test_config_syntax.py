@@ -35,6 +35,7 @@ ENVIRONMENT = {"X": "$Y", "Y": "[$X, 1]", "HOME": "two words"}
 @example("a: '" + "\\" * 100_000)
 @example('a: "' + "\\n" * 100_000)
 @example("a: (" + "\n)" * 50_000)
+@example("include \ud800")
 def test_any_text_is_read_or_refused_with_a_place(text: str | bytes) -> None:
     refused = None
     try:

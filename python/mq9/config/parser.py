@@ -65,7 +65,10 @@ class _Parser:
 
     def file(self, path: Path, included_at: Place | None) -> Parsed:
         at = f"{included_at}: " if included_at else ""
-        resolved = Path(os.path.realpath(path))
+        try:
+            resolved = Path(os.path.realpath(path))
+        except ValueError as error:
+            raise ConfigError(f"{at}cannot read {str(path)!r}: {error}") from None
         if resolved in self._files:
             chain = " -> ".join(file.name for file in [*self._files, resolved])
             raise ConfigError(f"{at}files include each other in a circle: {chain}")
