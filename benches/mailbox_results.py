@@ -80,12 +80,12 @@ class Results:
 def spread(rounds: Sequence[Numbers]) -> dict[str, Any]:
     """The rounds, and of every number median, least and most."""
     by_name = {name: [run[name] for run in rounds] for name in rounds[0]}
-    functions = {"median": statistics.median, "min": min, "max": max}
-    made = {
-        called: {name: function(values) for name, values in by_name.items()}
-        for called, function in functions.items()
+    return {
+        "median": {name: statistics.median(values) for name, values in by_name.items()},
+        "min": {name: min(values) for name, values in by_name.items()},
+        "max": {name: max(values) for name, values in by_name.items()},
+        "rounds": list(rounds),
     }
-    return {**made, "rounds": list(rounds)}
 
 
 class ResultFile:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import nats_runs
 import pytest
@@ -81,7 +81,8 @@ def measure(
 ) -> None:
     """Calls it over and over; `setup` goes before each call and does not count."""
     benchmark.extra_info.update(what=what, messages=messages)
-    benchmark.pedantic(call, setup=setup, rounds=ROUNDS, warmup_rounds=2)
+    pedantic: Callable[..., Any] = benchmark.pedantic
+    pedantic(call, setup=setup, rounds=ROUNDS, warmup_rounds=2)
 
 
 def test_client_send(
@@ -105,7 +106,11 @@ def test_client_send_many(
 
 @pytest.mark.parametrize("form", ["raw", "json"])
 def test_client_fetch_and_ack(
-    benchmark: BenchmarkFixture, client: mq9.Client, mailbox: str, run: Run, form: str
+    benchmark: BenchmarkFixture,
+    client: mq9.Client,
+    mailbox: str,
+    run: Run,
+    form: Literal["raw", "json"],
 ) -> None:
     async def take() -> None:
         messages = await client.fetch(
