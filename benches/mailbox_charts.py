@@ -8,6 +8,7 @@ import matplotlib as mpl
 from mailbox_rows import PERCENTS
 from mailbox_tables import Document, Summary, rows_of, servers_of
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 DPI = 110
 COLOURS = {"mq9": "#2f6db5", "JetStream": "#e08a2e", "Redis": "#b5473c"}
@@ -52,8 +53,8 @@ def send(document: Document) -> Figure | None:
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     for axes, (title, part) in zip(grid.flat, panels.items(), strict=False):
-        bars(axes, part, servers_of(rows), "rate", [row["row"].rpartition(", ")[2] for row in part])
-        axes.set_yscale("log")
+        points(axes, part, servers_of(rows), "rate")
+        axes.set_xticks(range(len(part)), [row["row"].rpartition(", ")[2] for row in part])
         axes.set_title(title)
         axes.set_ylabel("messages per second")
     figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
@@ -81,6 +82,7 @@ def latency(document: Document) -> Figure | None:
                     PERCENTS, values["min"], values["max"], color=COLOURS[server], alpha=0.15
                 )
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
             axes.set_xticks(PERCENTS)
             axes.set_title(f"{row['sync']}: {title}")
             axes.set_xlabel("percent of the server's own peak")
@@ -93,7 +95,7 @@ def resources(document: Document) -> Figure | None:
     """Memory, processor and time of what is not a rate."""
     wanted = [
         ("create", "interval", "bytes_each", "memory of an empty mailbox or stream, KB", 1e-3),
-        ("create", "interval", "rate", "mailboxes or streams created per second", 1.0),
+        ("create", "interval", "rate", "mailboxes or streams created, thousands/s", 1e-3),
         ("backlog", "interval", "resident_bytes", "memory with the backlog, MB", 1e-6),
         ("backlog", "interval", "restart_s", "restart with the backlog, s", 1.0),
         ("backlog", "interval", "fetch_rate", "FETCH+ACK of the backlog, thousands/s", 1e-3),
@@ -118,35 +120,37 @@ def resources(document: Document) -> Figure | None:
         values = [scale * number["median"][name] for number in numbers]
         colours, spread = [COLOURS[server] for server in servers], errors(numbers, name, scale)
         drawn = axes.bar(servers, values, color=colours, yerr=spread)
-        axes.bar_label(drawn, fmt="%.3g")
+        axes.bar_label(
+            drawn, [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in values]
+        )
         axes.set_title(title)
         axes.grid(axis="x", visible=False)
         axes.margins(y=0.18)
+        axes.set_ylim(bottom=0)
     return figure
 
 
-def bars(
+def points(
     axes: Any,  # noqa: ANN401
     rows: Sequence[Summary],
     servers: Sequence[str],
     name: str,
-    labels: Sequence[str],
 ) -> None:
-    """A group of bars for each row, with the spread of the rounds."""
-    width = 0.8 / len(servers)
+    """A group of points for each row, with the spread of the rounds."""
     for at, server in enumerate(servers):
         there = [(place, row) for place, row in enumerate(rows) if server in row["best"]]
         numbers = [row["contenders"][row["best"][server]] for _, row in there]
-        axes.bar(
-            [place + (at - (len(servers) - 1) / 2) * width for place, _ in there],
+        axes.errorbar(
+            [place + (at - (len(servers) - 1) / 2) * 0.2 for place, _ in there],
             [number["median"][name] for number in numbers],
-            width,
+            yerr=errors(numbers, name, 1.0),
+            fmt="o",
             label=server,
             color=COLOURS[server],
-            yerr=errors(numbers, name, 1.0),
-            error_kw={"elinewidth": 0.8, "ecolor": "#22303c"},
+            elinewidth=1,
         )
-    axes.set_xticks(range(len(rows)), labels)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(axis="x", visible=False)
 
 

@@ -4,13 +4,15 @@ Everything outside of the marks is written by people and stays.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import mailbox_charts
-from mailbox_tables import Document, markdown, ratio_text, tables
+from mailbox_results import OURS, PEERS
+from mailbox_tables import Document, Summary, markdown, ratio_text, size, tables
 from nats_core import micros
 from nats_runs import BenchError
 
@@ -45,9 +47,10 @@ def put(text: str, name: str, block: str) -> str:
 def about(document: Document) -> str:
     """On what, with what and how everything was measured."""
     machine, versions = document["machine"], document["versions"]
+    kernel = ".".join(machine["system"].split(".")[:2])
     lines = [
-        f"- {machine['cores']} cores of {machine['processor']}, {machine['system']}, "
-        f"Python {machine['python']}",
+        f"- {machine['cores']} cores of {machine['processor']}, {size(machine['memory_bytes'])} of "
+        f"memory, {kernel}, {machine['file_system']}, Python {machine['python']}",
         f"- {', '.join(f'{name}: {short(text)}' for name, text in versions.items())}",
     ]
     by_settings: dict[tuple[str, str], list[str]] = {}
@@ -77,29 +80,44 @@ def settings(found: Mapping[str, Any]) -> str:
     return " ".join([*words, *(f"--{name}" for name in ("awake", "quick") if found[name])])
 
 
+# Numbers of which less is better. Latencies are left out: each is at the server's own peak.
+LESS = {
+    "create": {"bytes_each": "memory each"},
+    "backlog": {"resident_bytes": "memory", "restart_s": "restart"},
+    "wait": {"idle_percent": "idle processor", "p50_us": "wake-up p50", "p99_us": "wake-up p99"},
+}
+
+
 def behind(document: Document) -> str:
-    """The rows in which mq9 is below its goal, or below a peer."""
+    """The numbers in which mq9 is below its goal, or behind a peer."""
     lines = []
     for row in document["rows"]:
         for peer, compared in row["peers"].items():
             goal = compared["goal"] or 1.0
             if compared["ratio"] < goal:
-                ratio = ratio_text(compared["ratio"])
-                lines.append([row["row"], peer, ratio, f"{goal:g}"])
+                lines.append([row["row"], peer, ratio_text(compared["ratio"]), f"{goal:g}"])
+        for name, called in LESS.get(row["kind"], {}).items():
+            lines += [
+                [f"{row['row']}: {called}", peer, ratio_text(theirs / ours), "1"]
+                for peer in PEERS
+                if (theirs := median(row, peer, name)) < (ours := median(row, OURS, name))
+            ]
     head = ["", "to", "ratio", "goal"]
     return markdown([head, *lines]) if lines else "None."
 
 
+def median(row: Summary, server: str, name: str) -> float:
+    """The median of a number; more than any if it was not measured."""
+    way = row["best"].get(server)
+    return math.inf if way is None else float(row["contenders"][way]["median"][name])
+
+
 def python_table(document: Mapping[str, Any]) -> str:
     """What pytest-benchmark has measured."""
-    head = ["", "median of a call", "from quartile to quartile", "calls per second"]
-    lines: list[Sequence[str]] = [head]
+    lines: list[Sequence[str]] = [["", "median", "quartiles", "messages per second"]]
     for bench in document["benchmarks"]:
-        stats, info = bench["stats"], bench.get("extra_info", {})
-        name = info.get("what", bench["name"])
+        stats, info = bench["stats"], bench["extra_info"]
         quartiles = f"{micros(stats['q1'] * 1e6)} to {micros(stats['q3'] * 1e6)}"
-        each = f"{1 / stats['median']:,.0f}"
-        if messages := info.get("messages"):
-            each += f" ({messages / stats['median']:,.0f} messages)"
-        lines.append([name, micros(stats["median"] * 1e6), quartiles, each])
+        each = f"{info['messages'] / stats['median']:,.0f}"
+        lines.append([info["what"], micros(stats["median"] * 1e6), quartiles, each])
     return markdown(lines)

@@ -43,20 +43,21 @@ class Comparison:
         self.results = [Results(row, line_up(row, self.servers)) for row in rows]
         self.file = ResultFile(options.out / "result.json")
         self.failures: list[str] = []
+        self.data = (options.data or options.out).resolve()
+        self.data.mkdir(parents=True, exist_ok=True)
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        disk = {"memory_bytes": memory_bytes, "file_system": file_system(self.data)}
         self.about: dict[str, Any] = {
-            "machine": machine(),
+            "machine": machine() | disk,
             "versions": peer_commands.versions(self.servers),
         }
 
     def run(self, load: Path) -> None:
         """Measures everything, and keeps each row as soon as it is complete."""
-        data = (self.options.data or self.options.out).resolve()
-        data.mkdir(parents=True, exist_ok=True)
-        check_disk(data)
         scale = QUICK_SCALE if self.options.quick else FULL_SCALE
         cores = os.sched_getaffinity(0) if self.options.awake else ()
         with (
-            tempfile.TemporaryDirectory(prefix="data-", dir=data) as name,
+            tempfile.TemporaryDirectory(prefix="data-", dir=self.data) as name,
             keeping_awake(cores) as awake,
         ):
             folder = Path(name)
@@ -172,8 +173,8 @@ def keeping_awake(cores: Collection[int]) -> Iterator[list[int]]:
             process.wait()
 
 
-def check_disk(folder: Path) -> None:
-    """Durability costs nothing in memory: the data must be on a disk."""
+def file_system(folder: Path) -> str:
+    """Its kind. Durability costs nothing in memory: the data must be on a disk."""
     real, found = folder.resolve(), ("/", "")
     for line in Path("/proc/mounts").read_text("utf-8").splitlines():
         point, kind = line.split()[1:3]
@@ -181,6 +182,7 @@ def check_disk(folder: Path) -> None:
             found = (point, kind)
     if found[1] in IN_MEMORY:
         raise BenchError(f"{folder} is on {found[1]}, in memory: give --data a folder on a disk")
+    return found[1]
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
