@@ -14,6 +14,9 @@ FUZZ_TARGETS ?= $(patsubst $(FUZZ)/fuzz_targets/%.rs,%,$(wildcard $(FUZZ)/fuzz_t
 # What criterion spends on each measurement of a benchmark that does not say so itself.
 BENCH_TIMES ?= --warm-up-time 0.3 --measurement-time 1 --sample-size 20
 
+# A quick run must not replace what was measured.
+BENCH_OUT := .build/bench$(if $(QUICK),-quick)
+
 BIN := .venv/bin
 FUZZ := rust_core/fuzz
 WHEEL_VENV := .build/wheel-venv
@@ -113,24 +116,44 @@ fmt: $(TOOLS) ## Format Rust and Python
 	$(BIN)/ruff format
 
 .PHONY: bench
-bench: ## Run the benchmarks of the Rust core; the table of limits comes last
+bench: ## Measure the core, calls from Python, and mq9 beside JetStream and Redis; the tables come last
+	@$(MAKE) bench-core
+	@$(MAKE) bench-python
+	@$(MAKE) bench-servers
+
+.PHONY: bench-quick
+bench-quick: ## The same with little data, to see that all of it runs
+	@QUICK=1 $(MAKE) bench BENCH_TIMES=--quick ARGS="--quick $(ARGS)"
+
+.PHONY: bench-core
+bench-core: ## Run the benchmarks of the Rust core; the table of limits comes last
 	@.ci/require cargo cc
 	cargo bench --locked -p mq9-benches --bench lane --bench timer_wheel --bench store -- $(BENCH_TIMES)
 	cargo bench --locked -p mq9-benches --bench yardstick
 
-.PHONY: bench-quick
-bench-quick: ## The same with a tenth of the data
-	@QUICK=1 $(MAKE) bench BENCH_TIMES=--quick
+.PHONY: bench-python
+bench-python: $(INSTALLED) ## Measure calls of the client and of the binding
+	@mkdir -p $(BENCH_OUT)
+	$(BIN)/pytest -q -o pythonpath=benches benches/test_python_surface.py --benchmark-json=$(BENCH_OUT)/python.json \
+		--benchmark-columns=median,iqr,min,max,rounds --benchmark-sort=name
+
+.PHONY: bench-servers
+bench-servers: $(INSTALLED) ## Compare mq9 with JetStream and Redis; results land in .build/bench
+	@.ci/require cargo cc
+	$(BIN)/python benches/mailboxes.py $(ARGS)
+
+.PHONY: bench-report
+bench-report: $(INSTALLED) ## Write docs/benchmarks.md from what was measured last
+	$(BIN)/python benches/mailboxes.py --stored --report $(ARGS)
+
+.PHONY: peers
+peers: $(TOOLS) ## Get the servers that mq9 is compared with into .build/peers
+	@benches/get_peers .build/peers
 
 .PHONY: bench-nats
 bench-nats: $(INSTALLED) ## Compare mq9 with a real nats-server; results land in .build/bench-nats
 	@.ci/require cargo cc
 	$(BIN)/python benches/nats_core.py $(ARGS)
-
-.PHONY: bench-mailboxes
-bench-mailboxes: $(INSTALLED) ## Compare mailboxes with JetStream and Redis; results land in .build/bench-mailboxes
-	@.ci/require cargo cc
-	$(BIN)/python benches/mailboxes.py $(ARGS)
 
 .PHONY: faults
 faults: $(INSTALLED) ## Kill, cut, fill, flip, jump and attack the broker; N=500 kills it 500 times

@@ -1,34 +1,39 @@
-"""The servers that keep messages: how each is started, given a mailbox, filled and put under load.
+"""The servers that keep messages: how each is started, given a mailbox, and put under load.
 
-Knows what a row asks of a server, and nothing of rounds, ratios or tables.
+Knows the words of each server and of the load generator, and nothing of rows, rounds or tables.
 """
 
-import asyncio
-import json
-import shutil
-import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-import nats
 import nats_runs
-from mailbox_rows import Drain, Row, Send, Sync
+from mailbox_rows import Sync
 from nats_runs import BenchError, Server
+from server_questions import ask, ask_bytes, expect, free_port, redis_answers, redis_ask
 
-NAME, GROUP = "bench", "workers"
-ASK_SECONDS = 20
+# FIRST is a group of its own, which takes one message and leaves all others their order.
+NAME, GROUP, FIRST = "bench", "workers", "first"
+PRIORITIES = "1359"
 
 
 class Contender(ABC):
     """A server with one way of using it."""
 
-    server: str
-    variant: str
+    server: ClassVar[str]
+    has_priorities: ClassVar[bool] = False
+
+    # What the generator calls that which is created and waited for.
+    mailbox: ClassVar[str]
+    waits_for: ClassVar[str]
+
+    def __init__(self, command: Sequence[str], variant: str = "") -> None:
+        self.command = command
+        self.variant = variant
 
     @property
     def name(self) -> str:
@@ -44,41 +49,55 @@ class Contender(ABC):
         """Makes the mailbox or stream."""
 
     @abstractmethod
-    def join(self, address: str) -> None:
-        """Makes the group or consumer that takes from it."""
+    def join(self, address: str, group: str = GROUP) -> None:
+        """Makes a group or consumer that takes from it."""
+
+    @abstractmethod
+    def fetch_first(self, address: str) -> None:
+        """Takes one message; the group FIRST is there."""
 
     @abstractmethod
     def kept(self, address: str) -> int:
         """How many messages it has kept."""
 
     @abstractmethod
-    def send_arguments(self) -> Sequence[str]:
+    def send_arguments(self, priorities: bool = False) -> Sequence[str]:
         """The scenario that sends, without its numbers."""
 
+    @property
     @abstractmethod
     def source(self) -> str:
         """What the generator's scenario `drain` calls it."""
 
-    def arguments(self, row: Row, stored: int) -> list[str]:
-        """The load of a row, for the generator."""
-        match row:
-            case Send():
-                words = [*self.send_arguments(), "--connections", row.connections]
-                words += ["--window", row.window, "--size", row.size]
-            case Drain():
-                words = ["drain", "--from", self.source(), "--name", NAME, "--group", GROUP]
-                words += ["--batch", row.batch, "--stored", stored, "--size", row.size]
-        return [str(word) for word in words]
+    def drain_arguments(self, stored: int, priorities: bool = False) -> list[str]:
+        """The scenario that takes, without its numbers."""
+        words = ["drain", "--from", self.source, "--name", NAME, "--group", GROUP]
+        words += ["--stored", str(stored)]
+        if priorities and self.has_priorities:
+            words += ["--priorities", str(len(PRIORITIES))]
+        return words
+
+    def create_arguments(self, count: int) -> list[str]:
+        """The scenario that creates mailboxes, or streams."""
+        return ["create", "--what", self.mailbox, "--group", GROUP, "--count", str(count)]
+
+    def prepare_waiting(self, address: str, count: int) -> list[str]:
+        """The scenario that creates what clients can wait for."""
+        del address
+        return self.create_arguments(count)
+
+    def wait_arguments(self, count: int) -> list[str]:
+        """The scenario that waits, without its numbers."""
+        words = ["wait", "--from", self.waits_for, "--stream", NAME, "--group", GROUP]
+        return [*words, "--connections", str(count)]
 
 
 class Mq9(Contender):
     """Our own: a mailbox."""
 
     server = "mq9"
-
-    def __init__(self, command: Sequence[str], variant: str = "") -> None:
-        self.command = command
-        self.variant = variant
+    has_priorities = True
+    mailbox = waits_for = "mailbox"
 
     def run(self, folder: Path, sync: Sync) -> AbstractContextManager[Server]:
         return nats_runs.running([*self.command, "--sync", sync], folder)
@@ -86,30 +105,35 @@ class Mq9(Contender):
     def create(self, address: str) -> None:
         expect(ask(address, "$mq9.AI.MAILBOX.CREATE", {"name": NAME}), error="")
 
-    def join(self, address: str) -> None:
+    def join(self, address: str, group: str = GROUP) -> None:
         """The first FETCH makes the group."""
+
+    def fetch_first(self, address: str) -> None:
+        body = {"group_name": FIRST, "deliver": "earliest", "config": {"num_msgs": 1}}
+        reply = ask(address, f"$mq9.AI.MSG.FETCH.{NAME}", body)
+        if len(reply["messages"]) != 1:
+            raise BenchError(f"mq9 answered FETCH with {reply}")
 
     def kept(self, address: str) -> int:
         found = ask(address, f"$mq9.AI.MSG.QUERY.{NAME}", {"limit": 1})
         return 1 + max(int(message["msg_id"]) for message in found["messages"])
 
-    def send_arguments(self) -> Sequence[str]:
+    def send_arguments(self, priorities: bool = False) -> Sequence[str]:
         words = ["request", "--responders", "0", "--subject", f"$mq9.AI.MSG.SEND.{NAME}"]
-        return [*words, "--expect", '{"error":"","msg_id":']
+        words += ["--expect", '{"error":"","msg_id":']
+        return [*words, "--priorities", PRIORITIES] if priorities else words
 
+    @property
     def source(self) -> str:
-        return f"mailbox-{self.variant}"
+        return f"mailbox-{self.variant or 'raw'}"
 
 
 class JetStream(Contender):
     """A stream of nats-server in files."""
 
     server = "JetStream"
+    mailbox, waits_for = "stream", "jetstream"
     SUBJECT = "bench.in"
-
-    def __init__(self, command: Sequence[str], variant: str = "") -> None:
-        self.command = command
-        self.variant = variant
 
     def run(self, folder: Path, sync: Sync) -> AbstractContextManager[Server]:
         settings = folder / "nats.conf"
@@ -120,41 +144,53 @@ class JetStream(Contender):
         return nats_runs.running([*self.command, "-c", str(settings)], folder)
 
     def create(self, address: str) -> None:
-        stream = {"name": NAME, "subjects": [self.SUBJECT], "storage": "file", "num_replicas": 1}
+        self._create(address, self.SUBJECT)
+
+    def _create(self, address: str, subject: str) -> None:
+        stream = {"name": NAME, "subjects": [subject], "storage": "file", "num_replicas": 1}
         expect(ask(address, f"$JS.API.STREAM.CREATE.{NAME}", stream), did_create=True)
 
-    def join(self, address: str) -> None:
+    def prepare_waiting(self, address: str, count: int) -> list[str]:
+        """One stream, of which each consumer sees its own subject: streams are costly here."""
+        self._create(address, "bench.*")
+        return ["create", "--what", "consumer", "--stream", NAME, "--count", str(count)]
+
+    def join(self, address: str, group: str = GROUP) -> None:
         config = {
-            "durable_name": GROUP,
+            "durable_name": group,
             "ack_policy": "explicit" if self.variant == "each" else "all",
             "deliver_policy": "all",
         }
         reply = ask(
             address,
-            f"$JS.API.CONSUMER.DURABLE.CREATE.{NAME}.{GROUP}",
+            f"$JS.API.CONSUMER.DURABLE.CREATE.{NAME}.{group}",
             {"stream_name": NAME, "config": config},
         )
-        expect(reply, name=GROUP)
+        expect(reply, name=group)
+
+    def fetch_first(self, address: str) -> None:
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{NAME}.{FIRST}"
+        if not ask_bytes(address, subject, {"batch": 1, "expires": 5_000_000_000}):
+            raise BenchError("JetStream answered MSG.NEXT without a message")
 
     def kept(self, address: str) -> int:
         return int(ask(address, f"$JS.API.STREAM.INFO.{NAME}", {})["state"]["messages"])
 
-    def send_arguments(self) -> Sequence[str]:
+    def send_arguments(self, priorities: bool = False) -> Sequence[str]:
+        del priorities
         words = ["request", "--responders", "0", "--subject", self.SUBJECT]
         return [*words, "--expect", '{"stream":"']
 
+    @property
     def source(self) -> str:
-        return f"jetstream-{self.variant}"
+        return f"jetstream-{self.variant or 'all'}"
 
 
 class Redis(Contender):
     """A Redis stream with an append-only file."""
 
     server = "Redis"
-    variant = ""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self.command = command
+    mailbox, waits_for = "group", "redis"
 
     def run(self, folder: Path, sync: Sync) -> AbstractContextManager[Server]:
         return self._running(folder, "everysec" if sync == "interval" else "always")
@@ -176,7 +212,7 @@ class Redis(Contender):
         address = f"127.0.0.1:{port}"
         try:
             deadline = time.monotonic() + nats_runs.START_SECONDS
-            while not answers(address):
+            while not redis_answers(address):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise BenchError(f"{self.command} does not serve:\n{nats_runs.tail(log)}")
                 time.sleep(0.01)
@@ -187,89 +223,22 @@ class Redis(Contender):
     def create(self, address: str) -> None:
         """The first XADD makes the stream."""
 
-    def join(self, address: str) -> None:
-        if (reply := redis_ask(address, f"XGROUP CREATE {NAME} {GROUP} 0")) != "+OK":
+    def join(self, address: str, group: str = GROUP) -> None:
+        if (reply := redis_ask(address, f"XGROUP CREATE {NAME} {group} 0")) != "+OK":
             raise BenchError(f"XGROUP CREATE: {reply}")
+
+    def fetch_first(self, address: str) -> None:
+        reply = redis_ask(address, f"XREADGROUP GROUP {FIRST} bench COUNT 1 STREAMS {NAME} >")
+        if reply != "*1":
+            raise BenchError(f"XREADGROUP: {reply}")
 
     def kept(self, address: str) -> int:
         return int(redis_ask(address, f"XLEN {NAME}").removeprefix(":"))
 
-    def send_arguments(self) -> Sequence[str]:
+    def send_arguments(self, priorities: bool = False) -> Sequence[str]:
+        del priorities
         return ["append", "--stream", NAME]
 
+    @property
     def source(self) -> str:
         return "redis"
-
-
-class Stores:
-    """Folders with messages in them, made once for each server and copied for each measurement."""
-
-    def __init__(self, folder: Path, load: Path, stored: int) -> None:
-        self.folder = folder
-        self.load = load
-        self.stored = stored
-
-    def copy(self, contender: Contender, size: int, to: Path) -> None:
-        """Fills the empty folder `to` with messages of a size."""
-        original = self.folder / f"{contender.server}-{size}"
-        if not original.exists():
-            self._fill(contender, size, original)
-        shutil.copytree(original, to, dirs_exist_ok=True)
-
-    def _fill(self, contender: Contender, size: int, folder: Path) -> None:
-        folder.mkdir()
-        words = [*contender.send_arguments(), "--window", "1024", "--size", str(size)]
-        words += ["--count", str(self.stored), "--warmup", "0"]
-        with contender.run(folder, "interval") as server:
-            contender.create(server.address)
-            nats_runs.run_load(self.load, words, server, -1)
-            if (kept := contender.kept(server.address)) != self.stored:
-                raise BenchError(f"{contender.name} kept {kept} of {self.stored} messages")
-        for leftover in folder.glob("*.ports"):
-            leftover.unlink()
-
-
-def ask(address: str, subject: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The reply to one request over NATS."""
-
-    async def request() -> bytes:
-        client = await nats.connect(f"nats://{address}", connect_timeout=ASK_SECONDS)
-        try:
-            payload = json.dumps(body).encode()
-            return (await client.request(subject, payload, timeout=ASK_SECONDS)).data
-        finally:
-            await client.close()
-
-    reply: dict[str, Any] = json.loads(asyncio.run(request()))
-    return reply
-
-
-def expect(reply: dict[str, Any], **members: Any) -> None:  # noqa: ANN401
-    """The reply must have these members."""
-    if any(reply.get(name) != value for name, value in members.items()):
-        raise BenchError(f"a server answered {reply}, not {members}")
-
-
-def redis_ask(address: str, command: str) -> str:
-    """The first line of the reply to a Redis command."""
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=ASK_SECONDS) as connection:
-        connection.sendall(f"{command}\r\n".encode())
-        with connection.makefile("rb") as replies:
-            return replies.readline().decode().strip()
-
-
-def answers(address: str) -> bool:
-    """Whether a Redis server serves: it accepts connections before it has read its files."""
-    try:
-        return redis_ask(address, "PING") == "+PONG"
-    except OSError:
-        return False
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -206,6 +206,8 @@ def micros(value: float | None) -> str:
     """Microseconds for people."""
     if value is None:
         return ""
+    if value >= 10_000:
+        return f"{value / 1000:.3g} ms"
     return f"{value:.0f} µs" if value >= 100 else f"{value:.3g} µs"
 
 

@@ -3,10 +3,13 @@
 The server is broken on purpose, in ways no real one can be made to be.
 """
 
+import itertools
+import json
 import re
 import socketserver
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,3 +117,36 @@ def test_lost_or_repeated_message_is_an_error(load: str, deliver: Deliver, messa
     assert run.returncode == 1
     assert message in run.stderr
     assert run.stdout == ""
+
+
+def test_a_server_that_stalls_is_late_for_all_that_was_due_meanwhile() -> None:
+    stall_s, rate = 0.5, 100
+
+    def deliver(number: int) -> int:
+        if number == 0:
+            time.sleep(stall_s)
+        return 1
+
+    # All of it is due while the server stalls, so not even the median can look good.
+    with broken_server(deliver) as address:
+        run = run_load(address, "request", "--rate", str(rate))
+    assert run.returncode == 0, run.stderr
+    report = json.loads(run.stdout)
+    assert report["messages"] == 20
+    assert report["latency_us"]["p50"] > (stall_s - 11 / rate) * 1e6
+
+
+def test_requests_at_a_rate_do_not_wait_for_answers() -> None:
+    calls, second = itertools.count(), threading.Event()
+
+    def deliver(_: int) -> int:
+        # The first request is answered when another one is here, from the other connection.
+        if next(calls) == 0:
+            return int(second.wait(10))
+        second.set()
+        return 1
+
+    with broken_server(deliver) as address:
+        run = run_load(address, "request", "--rate", "1000", "--connections", "2")
+    assert run.returncode == 0, run.stderr
+    assert second.is_set()

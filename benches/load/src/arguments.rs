@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 /// What is printed where the command line is wrong.
 pub const USAGE: &str = "\
-usage: mq9-load <publish|fanout|request|append|drain> --server HOST:PORT [options]
+usage: mq9-load <publish|fanout|request|append|drain|create|wait> --server HOST:PORT [options]
 
   --server HOST:PORT  the server, without TLS or authentication
   --pid PID           its process id, to report its processor time
@@ -24,12 +24,21 @@ usage: mq9-load <publish|fanout|request|append|drain> --server HOST:PORT [option
   request: --connections N (1), --window N requests under way on each (1),
            --responders N connections that answer (1),
            --subject S (bench.service); the server itself answers with --responders 0
-           and --expect TEXT, which its answers begin with
-  append:  (Redis) --stream S (bench), --connections N (1), --window N (1)
+           and --expect TEXT, which its answers begin with,
+           --priorities 1359 header mq9-priority with each digit in turn,
+           --rate N requests per second in all, whether answers come or not: latency
+           counts from when a request was due, and --window is the most under way
+  append:  (Redis) --stream S (bench), --connections N (1), --window N (1), --rate N
   drain:   --from mailbox-json|mailbox-raw|jetstream-all|jetstream-each|redis,
            --name S the mailbox or stream (bench), --group S or consumer (workers),
            --batch N (1), --stored N messages, sent by request or append with
-           --count N --warmup 0 on one connection";
+           --count N --warmup 0 on one connection, with as many --priorities N (1)
+  create:  --what mailbox|stream|consumer|group (the last in Redis), --count N,
+           --connections N (1), --window N (64), --stream S of consumers (bench),
+           --group S (workers)
+  wait:    --from mailbox|jetstream|redis, --connections N (1000), each waits for one of
+           those that create has made, --wake N of them in the end (all), --stream S,
+           --group S; --seconds is how long nothing happens";
 
 /// The options that have not been asked for yet.
 #[derive(Debug)]

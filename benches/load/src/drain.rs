@@ -7,13 +7,20 @@ mod redis;
 
 use std::time::Instant;
 
+use jetstream::Pull;
+use mailbox::Mailbox;
+use redis::Group;
+
 use crate::arguments::Arguments;
 use crate::connection::{Chunk, Connection};
 use crate::failure::Failure;
 use crate::latency::Latencies;
 use crate::load::{Limit, Load};
 use crate::poller::Poller;
-use crate::request::{TOKEN, hexadecimal};
+use crate::template::{TOKEN, hexadecimal};
+
+/// Where the answers of NATS servers come to.
+const INBOX: &str = "_INBOX.load";
 
 /// How a server hands out messages.
 trait Source {
@@ -44,15 +51,19 @@ enum Step {
 }
 
 /// The messages so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Order {
     next: u64,
+    /// How many messages there are.
+    stored: u64,
+    /// They were stored with so many priorities in turn; all of the first come first.
+    priorities: u64,
 }
 
 impl Order {
     /// A message with this payload has come.
     fn take(&mut self, payload: &[u8]) -> Result<(), Failure> {
-        let expected = hexadecimal(self.next);
+        let expected = hexadecimal(self.number());
         if !payload.starts_with(&expected) {
             let shown = String::from_utf8_lossy(&payload[..payload.len().min(TOKEN)]);
             let expected = String::from_utf8_lossy(&expected);
@@ -62,6 +73,19 @@ impl Order {
         self.next += 1;
         Ok(())
     }
+
+    /// The number that the next message was sent with.
+    fn number(&self) -> u64 {
+        let Self { mut next, stored, priorities } = *self;
+        for priority in 0..priorities {
+            let alike = stored / priorities + u64::from(priority < stored % priorities);
+            if next < alike {
+                return priority + priorities * next;
+            }
+            next -= alike;
+        }
+        stored
+    }
 }
 
 struct Worker {
@@ -69,8 +93,6 @@ struct Worker {
     connection: Connection,
     poller: Poller,
     order: Order,
-    /// How many messages there are.
-    stored: u64,
 }
 
 /// Runs the scenario and returns its line of JSON.
@@ -78,21 +100,27 @@ pub fn run(mut arguments: Arguments) -> Result<String, Failure> {
     let load = Load::take(&mut arguments, TOKEN)?;
     let batch = arguments.number("batch", 1, 1, 1000)?;
     let stored = arguments.number("stored", 0, 1, usize::MAX)? as u64;
+    let priorities = arguments.number("priorities", 1, 1, 10)? as u64;
     let kind: String = arguments.optional("from")?.unwrap_or_default();
     let name: String = arguments.optional("name")?.unwrap_or_else(|| "bench".to_owned());
     let group: String = arguments.optional("group")?.unwrap_or_else(|| "workers".to_owned());
     arguments.finish()?;
-    let (source, connection): (Box<dyn Source>, _) = match &kind[..] {
-        "mailbox-json" => mailbox::json(&load.server, &name, &group, batch)?,
-        "mailbox-raw" => mailbox::raw(&load.server, &name, &group, batch)?,
-        "jetstream-all" => jetstream::all(&load.server, &name, &group, batch)?,
-        "jetstream-each" => jetstream::each(&load.server, &name, &group, batch)?,
-        "redis" => redis::open(&load.server, &name, &group, batch)?,
+    let source: Box<dyn Source> = match &kind[..] {
+        "mailbox-json" => Box::new(Mailbox::new(&name, &group, batch, false)),
+        "mailbox-raw" => Box::new(Mailbox::new(&name, &group, batch, true)),
+        "jetstream-all" => Box::new(Pull::new(&name, &group, batch, false)),
+        "jetstream-each" => Box::new(Pull::new(&name, &group, batch, true)),
+        "redis" => Box::new(Group::new(&name, &group, batch)),
         _ => return Err(Failure::Usage(format!("--from {kind:?}: no such source"))),
+    };
+    let connection = match &kind[..] {
+        "redis" => Connection::open_bare(&load.server)?,
+        _ => Connection::open(&load.server, format!("SUB {INBOX}.* 1\r\n").as_bytes())?,
     };
     let poller = load.poller(1)?;
     poller.add(&connection, 0, false)?;
-    let mut worker = Worker { source, connection, poller, order: Order::default(), stored };
+    let order = Order { next: 0, stored, priorities };
+    let mut worker = Worker { source, connection, poller, order };
     let mut latencies = Latencies::default();
     let measured = load.measure(|limit, counts| {
         let mut phase = Latencies::default();
@@ -114,11 +142,12 @@ pub fn run(mut arguments: Arguments) -> Result<String, Failure> {
 impl Worker {
     /// Takes batches until the limit, or until nothing is left.
     fn phase(&mut self, limit: Limit, latencies: &mut Latencies) -> Result<u64, Failure> {
-        let Self { source, connection, poller, order, stored } = self;
+        let Self { source, connection, poller, order } = self;
+        let stored = order.stored;
         let (mut chunk, mut ready) = (Chunk::new(), Vec::new());
         let first = order.next;
-        let left = |order: &Order| order.next < *stored && !limit.reached(order.next - first);
-        if order.next >= *stored {
+        let left = |order: &Order| order.next < stored && !limit.reached(order.next - first);
+        if order.next >= stored {
             let problem = format!("the warm-up has taken all {stored} messages: store more");
             return Err(Failure::Usage(problem));
         }
@@ -152,12 +181,21 @@ mod tests {
 
     #[test]
     fn messages_come_once_and_in_order() {
-        let mut order = Order::default();
+        let mut order = Order { next: 0, stored: 9, priorities: 1 };
         order.take(b"000000000000xxx").unwrap();
         order.take(b"000000000001").unwrap();
         for wrong in [&b"000000000001"[..], b"000000000003", b"0"] {
             let error = order.take(wrong).unwrap_err().to_string();
             assert!(error.contains("\"000000000002\" is next"), "{error}");
+        }
+    }
+
+    #[test]
+    fn priorities_come_one_after_the_other() {
+        let mut order = Order { next: 0, stored: 10, priorities: 4 };
+        for number in [0, 4, 8, 1, 5, 9, 2, 6, 3, 7] {
+            assert_eq!(order.number(), number);
+            order.take(&hexadecimal(number)).unwrap();
         }
     }
 }

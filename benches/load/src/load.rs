@@ -33,15 +33,23 @@ impl Limit {
     /// Nothing may be sent.
     pub const NONE: Self = Self { deadline: None, count: 0 };
 
-    /// So many messages.
-    #[cfg(test)]
-    pub const fn count(count: u64) -> Self {
-        Self { deadline: None, count }
-    }
-
     /// Whether no more may be sent when `sent` messages of this phase are.
     pub fn reached(self, sent: u64) -> bool {
-        sent >= self.count || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        self.reached_at(Instant::now(), sent)
+    }
+
+    /// The same at a moment that is known.
+    pub fn reached_at(self, now: Instant, sent: u64) -> bool {
+        sent >= self.count || self.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// How many requests are due from now on at this rate.
+    pub fn requests(self, per_second: f64) -> u64 {
+        let by_clock = self.deadline.map_or(u64::MAX, |deadline| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            (left.as_secs_f64() * per_second).ceil() as u64
+        });
+        self.count.min(by_clock)
     }
 
     /// The part of one of `all` connections that send alike.
@@ -77,6 +85,26 @@ impl Load {
         Poller::new(connections, self.patience)
     }
 
+    /// How long the same load goes before, or nothing happens where there is none.
+    pub fn warmup(&self) -> Duration {
+        self.warmup
+    }
+
+    /// Nothing goes before.
+    pub fn skip_warmup(&mut self) {
+        self.warmup = Duration::ZERO;
+    }
+
+    /// How long is measured.
+    pub fn duration(&self) -> Duration {
+        self.seconds
+    }
+
+    /// Measures what server and generator use from now on.
+    pub fn meter(&self) -> Result<Meter, Failure> {
+        Meter::start(self.pid)
+    }
+
     /// Runs `phase` for the warm-up, then measures it. It returns how much it did when the server
     /// has answered everything.
     pub fn measure(
@@ -86,7 +114,7 @@ impl Load {
         if !self.warmup.is_zero() {
             phase(Limit { deadline: Some(Instant::now() + self.warmup), count: u64::MAX }, false)?;
         }
-        let meter = Meter::start(self.pid)?;
+        let meter = self.meter()?;
         let limit = match self.count {
             Some(count) => Limit { deadline: None, count },
             None => Limit { deadline: Some(Instant::now() + self.seconds), count: u64::MAX },
@@ -135,5 +163,19 @@ impl Measured {
             or_null(server.map(cores)),
         );
         line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_by_the_clock_is_a_number_of_requests_at_a_rate() {
+        let deadline = Some(Instant::now() + Duration::from_secs(100));
+        let requests = Limit { deadline, count: u64::MAX }.requests(50.0);
+        assert!((4900..=5000).contains(&requests), "{requests}");
+        assert_eq!(Limit { deadline, count: 7 }.requests(50.0), 7);
+        assert_eq!(Limit { deadline: None, count: 7 }.requests(50.0), 7);
     }
 }

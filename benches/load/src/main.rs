@@ -3,18 +3,25 @@
 
 mod append;
 mod arguments;
+mod asking;
+mod commander;
 mod connection;
+mod create;
 mod drain;
 mod failure;
 mod fanout;
 mod frame;
 mod latency;
 mod load;
+mod pace;
 mod poller;
 mod processor;
 mod publish;
 mod request;
+mod requester;
 mod resp;
+mod template;
+mod wait;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -46,6 +53,8 @@ fn run() -> Result<(), Failure> {
         "request" => request::run(arguments),
         "append" => append::run(arguments),
         "drain" => drain::run(arguments),
+        "create" => create::run(arguments),
+        "wait" => wait::run(arguments),
         _ => Err(Failure::Usage(format!("no scenario is called {scenario:?}"))),
     }?;
     writeln!(std::io::stdout(), "{line}").doing("print the result")

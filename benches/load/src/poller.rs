@@ -53,31 +53,41 @@ impl Poller {
         state: impl Fn() -> String,
     ) -> Result<(), Failure> {
         let started = Instant::now();
-        let limit = Timespec {
-            tv_sec: self.patience.as_secs() as i64,
-            tv_nsec: self.patience.subsec_nanos().into(),
-        };
-        ready.clear();
-        loop {
-            self.events.clear();
-            let buffer = rustix::buffer::spare_capacity(&mut self.events);
-            match epoll::wait(&self.epoll, buffer, Some(&limit)) {
-                Err(rustix::io::Errno::INTR) => continue,
-                other => other.doing("wait for connections")?,
-            };
-            if !self.events.is_empty() {
-                break;
-            }
-            if started.elapsed() >= self.patience {
-                return Err(Failure::Silent { time: self.patience, state: state() });
-            }
+        while !self.wait_until(started + self.patience, ready)? {
+            self.check_silence(started.elapsed(), &state)?;
         }
+        Ok(())
+    }
+
+    /// The same until a moment; whether any can go on.
+    pub fn wait_until(&mut self, until: Instant, ready: &mut Vec<Ready>) -> Result<bool, Failure> {
+        let left = until.saturating_duration_since(Instant::now());
+        let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        ready.clear();
+        self.events.clear();
+        let buffer = rustix::buffer::spare_capacity(&mut self.events);
+        match epoll::wait(&self.epoll, buffer, Some(&limit)) {
+            Err(rustix::io::Errno::INTR) => return Ok(false),
+            other => other.doing("wait for connections")?,
+        };
         ready.extend(self.events.iter().map(|&Event { flags, data, .. }| Ready {
             number: data.u64() as usize,
             readable: flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR),
             writable: flags.contains(EventFlags::OUT),
         }));
-        Ok(())
+        Ok(!ready.is_empty())
+    }
+
+    /// Whether the server has been silent for too long.
+    pub fn check_silence(
+        &self,
+        silence: Duration,
+        state: impl Fn() -> String,
+    ) -> Result<(), Failure> {
+        if silence < self.patience {
+            return Ok(());
+        }
+        Err(Failure::Silent { time: self.patience, state: state() })
     }
 }
 

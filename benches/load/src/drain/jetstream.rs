@@ -1,14 +1,15 @@
 //! A pull consumer of a JetStream stream: it acknowledges a batch by its last message, or every
 //! message of it. Only the last acknowledgement asks for a reply.
 
-use super::{Order, Source, Step};
+use super::{INBOX, Order, Source, Step};
 use crate::connection::{Chunk, Connection, Received};
 use crate::failure::Failure;
 
 const ACKNOWLEDGED: &str = "_INBOX.load.acknowledged";
 
+/// A consumer that takes batches.
 #[derive(Debug)]
-struct Pull {
+pub struct Pull {
     next: Vec<u8>,
     batch: usize,
     each: bool,
@@ -18,40 +19,15 @@ struct Pull {
     last: Vec<u8>,
 }
 
-/// For a consumer with `ack_policy: all`.
-pub fn all(
-    server: &str,
-    stream: &str,
-    consumer: &str,
-    batch: usize,
-) -> Result<(Box<dyn Source>, Connection), Failure> {
-    open(server, stream, consumer, batch, false)
-}
-
-/// For a consumer with `ack_policy: explicit`.
-pub fn each(
-    server: &str,
-    stream: &str,
-    consumer: &str,
-    batch: usize,
-) -> Result<(Box<dyn Source>, Connection), Failure> {
-    open(server, stream, consumer, batch, true)
-}
-
-fn open(
-    server: &str,
-    stream: &str,
-    consumer: &str,
-    batch: usize,
-    each: bool,
-) -> Result<(Box<dyn Source>, Connection), Failure> {
-    let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
-    let body = format!("{{\"batch\":{batch},\"expires\":5000000000}}");
-    let size = body.len();
-    let next = format!("PUB {subject} _INBOX.load.fetched {size}\r\n{body}\r\n").into_bytes();
-    let source = Pull { next, batch, each, taken: 0, acks: Vec::new(), last: Vec::new() };
-    let connection = Connection::open(server, b"SUB _INBOX.load.* 1\r\n")?;
-    Ok((Box::new(source), connection))
+impl Pull {
+    /// With `ack_policy: explicit` each message has to be acknowledged, with `all` the last.
+    pub fn new(stream: &str, consumer: &str, batch: usize, each: bool) -> Self {
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
+        let body = format!("{{\"batch\":{batch},\"expires\":5000000000}}");
+        let size = body.len();
+        let next = format!("PUB {subject} {INBOX}.fetched {size}\r\n{body}\r\n").into_bytes();
+        Self { next, batch, each, taken: 0, acks: Vec::new(), last: Vec::new() }
+    }
 }
 
 impl Source for Pull {

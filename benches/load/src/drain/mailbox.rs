@@ -2,16 +2,16 @@
 
 use memchr::memmem::Finder;
 
-use super::{Order, Source, Step};
+use super::{INBOX, Order, Source, Step};
 use crate::connection::{Chunk, Connection, Received};
 use crate::failure::Failure;
 use crate::frame::Message;
 
-const FETCHED: &str = "_INBOX.load.fetched";
 const ACKNOWLEDGED: &str = "_INBOX.load.acknowledged";
 
+/// A worker of a group.
 #[derive(Debug)]
-struct Mailbox {
+pub struct Mailbox {
     fetch: Vec<u8>,
     /// The ACK up to the payload's size.
     ack: String,
@@ -23,50 +23,25 @@ struct Mailbox {
     payload: Finder<'static>,
 }
 
-/// A batch is one JSON document.
-pub fn json(
-    server: &str,
-    name: &str,
-    group: &str,
-    batch: usize,
-) -> Result<(Box<dyn Source>, Connection), Failure> {
-    open(server, name, group, batch, false)
-}
-
-/// A batch is many NATS messages.
-pub fn raw(
-    server: &str,
-    name: &str,
-    group: &str,
-    batch: usize,
-) -> Result<(Box<dyn Source>, Connection), Failure> {
-    open(server, name, group, batch, true)
-}
-
-fn open(
-    server: &str,
-    name: &str,
-    group: &str,
-    batch: usize,
-    raw: bool,
-) -> Result<(Box<dyn Source>, Connection), Failure> {
-    let format = if raw { "raw" } else { "json" };
-    let body = format!(
-        "{{\"group_name\":\"{group}\",\"deliver\":\"earliest\",\"config\":{{\
-         \"num_msgs\":{batch},\"max_wait_ms\":5000,\"format\":\"{format}\"}}}}"
-    );
-    let length = body.len();
-    let source = Mailbox {
-        fetch: format!("PUB $mq9.AI.MSG.FETCH.{name} {FETCHED} {length}\r\n{body}\r\n")
-            .into_bytes(),
-        ack: format!("PUB $mq9.AI.MSG.ACK.{name} {ACKNOWLEDGED} "),
-        ack_body: format!("{{\"group_name\":\"{group}\",\"msg_id\":"),
-        raw,
-        last: Vec::new(),
-        payload: Finder::new(b"\"payload\":\""),
-    };
-    let connection = Connection::open(server, b"SUB _INBOX.load.* 1\r\n")?;
-    Ok((Box::new(source), connection))
+impl Mailbox {
+    /// A batch is one JSON document, or with `raw` many NATS messages.
+    pub fn new(name: &str, group: &str, batch: usize, raw: bool) -> Self {
+        let format = if raw { "raw" } else { "json" };
+        let body = format!(
+            "{{\"group_name\":\"{group}\",\"deliver\":\"earliest\",\"config\":{{\
+             \"num_msgs\":{batch},\"max_wait_ms\":5000,\"format\":\"{format}\"}}}}"
+        );
+        let length = body.len();
+        Self {
+            fetch: format!("PUB $mq9.AI.MSG.FETCH.{name} {INBOX}.fetched {length}\r\n{body}\r\n")
+                .into_bytes(),
+            ack: format!("PUB $mq9.AI.MSG.ACK.{name} {ACKNOWLEDGED} "),
+            ack_body: format!("{{\"group_name\":\"{group}\",\"msg_id\":"),
+            raw,
+            last: Vec::new(),
+            payload: Finder::new(b"\"payload\":\""),
+        }
+    }
 }
 
 impl Source for Mailbox {
@@ -155,23 +130,18 @@ mod tests {
 
     #[test]
     fn the_last_entry_of_a_document_is_acknowledged() {
-        let mut mailbox = Mailbox {
-            fetch: Vec::new(),
-            ack: "PUB ack reply ".to_owned(),
-            ack_body: "{\"msg_id\":".to_owned(),
-            raw: false,
-            last: Vec::new(),
-            payload: Finder::new(b"\"payload\":\""),
-        };
+        let mut mailbox = Mailbox::new("a", "g", 2, false);
         let payload = b"{\"error\":\"\",\"messages\":[{\"msg_id\":7,\"payload\":\"000000000000x\",\
             \"create_time\":9},{\"msg_id\":18,\"payload\":\"000000000001x\",\"create_time\":9}]}";
         let message = Message { subject: b"a", reply: b"", headers: b"", payload };
-        let mut order = Order::default();
+        let mut order = Order { next: 0, stored: 2, priorities: 1 };
         mailbox.entries(&message, &mut order).unwrap();
         assert_eq!(order.next, 2);
         let mut out = Vec::new();
         mailbox.acknowledge(&mut out);
-        assert_eq!(out, b"PUB ack reply 13\r\n{\"msg_id\":18}\r\n");
+        let ack = "PUB $mq9.AI.MSG.ACK.a _INBOX.load.acknowledged 30\r\n\
+            {\"group_name\":\"g\",\"msg_id\":18}\r\n";
+        assert_eq!(out, ack.as_bytes());
 
         let payload = b"{\"error\":\"no\",\"messages\":[]}";
         let message = Message { subject: b"a", reply: b"", headers: b"", payload };

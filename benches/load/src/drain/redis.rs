@@ -5,8 +5,9 @@ use crate::connection::{Chunk, Connection};
 use crate::failure::Failure;
 use crate::resp::{self, Token};
 
+/// A consumer of a group.
 #[derive(Debug)]
-struct Group {
+pub struct Group {
     read: Vec<u8>,
     /// The words of `XACK` before the entries.
     ack: Vec<u8>,
@@ -16,19 +17,9 @@ struct Group {
     acknowledging: bool,
 }
 
-/// The group exists.
-pub fn open(
-    server: &str,
-    stream: &str,
-    group: &str,
-    batch: usize,
-) -> Result<(Box<dyn Source>, Connection), Failure> {
-    let connection = Connection::open_bare(server)?;
-    Ok((Box::new(Group::new(stream, group, batch)), connection))
-}
-
 impl Group {
-    fn new(stream: &str, group: &str, batch: usize) -> Self {
+    /// The group exists.
+    pub fn new(stream: &str, group: &str, batch: usize) -> Self {
         let (stream, group) = (stream.as_bytes(), group.as_bytes());
         let count = batch.to_string();
         let read: [&[u8]; 9] = [
@@ -132,7 +123,8 @@ mod tests {
 
     #[test]
     fn every_entry_of_a_batch_is_acknowledged() {
-        let (mut group, mut order) = (Group::new("s", "g", 2), Order::default());
+        let (mut group, mut order) =
+            (Group::new("s", "g", 2), Order { next: 0, stored: 2, priorities: 1 });
         let reply = b"*1\r\n*2\r\n$1\r\ns\r\n*2\r\n\
             *2\r\n$3\r\n5-0\r\n*2\r\n$1\r\nd\r\n$12\r\n000000000000\r\n\
             *2\r\n$3\r\n5-1\r\n*2\r\n$1\r\nd\r\n$12\r\n000000000001\r\n";
