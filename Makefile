@@ -44,8 +44,10 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # An explicit --target keeps the flags away from build scripts.
 FUZZ_BUILD = --locked --release --manifest-path $(FUZZ)/Cargo.toml --target-dir $(FUZZ)/target --target $(HOST)
 
-# Keeps the folders of the machine that built it out of the wheel.
-WHEEL_RUSTFLAGS = --remap-path-prefix=$(CURDIR)=mq9 --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo
+# Keeps the folders of the machine that built it out of the wheel. The same flags for everything that is built here,
+# so that nothing is built twice.
+CARGO_HOME ?= $(HOME)/.cargo
+export RUSTFLAGS := --remap-path-prefix=$(CURDIR)=mq9 --remap-path-prefix=$(CARGO_HOME)=cargo
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -99,7 +101,7 @@ lint: $(INSTALLED) ## Check format, lints, types, stubs and the direction of dep
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 ifneq ($(FUZZ_TARGETS),)
 	cargo fmt --manifest-path $(FUZZ)/Cargo.toml --check
-	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo clippy $(FUZZ_BUILD) --all-targets -- -D warnings
+	cargo clippy --locked --manifest-path $(FUZZ)/Cargo.toml --target-dir target --all-targets -- -D warnings
 endif
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -199,7 +201,7 @@ endif
 wheel: $(TOOLS) ## Build the wheel into dist/
 	@.ci/require cargo cc
 	rm -f dist/mq9-*.whl
-	RUSTFLAGS="$(WHEEL_RUSTFLAGS)" $(BIN)/maturin build --release --locked --interpreter $(BIN)/python --out dist
+	$(BIN)/maturin build --release --locked --interpreter $(BIN)/python --out dist
 
 .PHONY: lock
 lock: $(TOOLS) ## Bring the locked versions of all dependencies up to date

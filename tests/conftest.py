@@ -12,6 +12,15 @@ from tests.peers import NATS_SERVER, NATS_SERVER_BINARY, Serve, Server, start
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one file run in one process, and so do all that share the session of Spark."""
+    for item in items:
+        folder = item.path.parent
+        shared = folder if folder.name == "spark" else item.path
+        item.add_marker(pytest.mark.xdist_group(shared.name))
+
+
 def starter(folder: Path, stack: ExitStack) -> Serve:
     """Starts servers in folders of their own, to be stopped with `stack`."""
     count = 0

@@ -49,7 +49,7 @@ def test_without_authorization_everybody_is_let_in() -> None:
     assert decide(anybody, shown(user="x", password="y")) == Grant("x")
 
 
-@pytest.mark.parametrize("stored", ["secret", hashed("secret")])
+@pytest.mark.parametrize("stored", ["secret", hashed("secret")], ids=["plain", "bcrypt"])
 def test_users_need_their_password(stored: str) -> None:
     users = authenticator(users=(User(name="a", password=stored, permissions=RULES),))
     assert users.credentials_required
@@ -71,7 +71,7 @@ def test_default_permissions_are_for_users_without_their_own() -> None:
     assert decide(users, shown(user="b", password="x")) == Grant("b", DEFAULT_RULES)
 
 
-@pytest.mark.parametrize("stored", ["secret", hashed("secret")])
+@pytest.mark.parametrize("stored", ["secret", hashed("secret")], ids=["plain", "bcrypt"])
 def test_a_single_user_and_a_token(stored: str) -> None:
     single = authenticator(user="u", password=stored)
     assert decide(single, shown(user="u", password="secret")) == Grant("u")
