@@ -1,6 +1,8 @@
 """The registry after a crash: what was acknowledged is found, whatever became of the index."""
 
+import os
 import random
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,10 +10,14 @@ from pathlib import Path
 
 import pytest
 from tests.agents import LIGHT, card, found, mailboxes, register, settled
+from tests.faults.report import Row, record
 from tests.mail import Mail
 from tests.peers import until
 from tests.restarts import Restarting
 
+from mq9.registry.vector_file import VectorFile
+
+FLIPS = int(os.environ.get("MQ9_FAULTS_FLIPS", "25"))
 JOBS = (
     "reads supplier bills and books them",
     "tells whether it is going to rain",
@@ -156,6 +162,46 @@ def test_a_damaged_index_is_made_anew(filled: Restarting, damage: Callable[[Path
         assert answer["total"] == len(JOBS)
         assert mailboxes(answer)[0] == "agent.n1"
     assert ("vectors of agents" in filled.server.log) == DAMAGES[damage]
+
+
+def test_a_bit_turned_in_the_vectors_costs_one_of_them_at_most_or_all_are_computed_anew(
+    filled: Restarting, tmp_path: Path
+) -> None:
+    """In the header all, in a record that one; none is ever another than it was."""
+    filled.server.stop()
+    sound = vectors(filled).read_bytes()
+    dimensions, named = struct.unpack_from("<IH", sound, 12)
+    embedder_id = sound[18 : 18 + named].decode()
+    header_bytes = 22 + named
+    told: list[str] = []
+
+    def opened(contents: bytes) -> dict[bytes, bytes]:
+        file = tmp_path / "vectors.mq9"
+        file.write_bytes(contents)
+        told.clear()
+        read = VectorFile(file, embedder_id, dimensions, told.append)
+        try:
+            return {key: read.get(key).tobytes() for key in keys if key in read}
+        finally:
+            read.close()
+
+    record_bytes = 20 + 2 * dimensions
+    keys = [sound[at : at + 16] for at in range(header_bytes, len(sound), record_bytes)]
+    whole = opened(sound)
+    assert len(whole) == len(keys) == len(JOBS)
+    assert told == []
+    choose = random.Random(8)
+    for number in range(FLIPS):
+        turned = bytearray(sound)
+        # The header is small: a share of the bits is for it.
+        at = choose.randrange(header_bytes) if number % 5 == 0 else choose.randrange(len(sound))
+        turned[at] ^= 1 << choose.randrange(8)
+        left = opened(bytes(turned))
+        assert left.items() <= whole.items(), at
+        assert len(left) == (0 if at < header_bytes else len(whole) - 1), at
+        assert len(told) == 1, at
+    note = f"all {FLIPS} reported; what is lost is computed again"
+    record(Row("disk", "a bit turned: vectors of agents", FLIPS, note=note))
 
 
 def test_vectors_are_not_computed_again_after_a_restart(broker: Restarting) -> None:
