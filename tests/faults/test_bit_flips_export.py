@@ -24,7 +24,7 @@ from mq9.store import Store
 
 # For each kind of file.
 FLIPS = int(os.environ.get("MQ9_FAULTS_FLIPS", "25"))
-MESSAGES = 150
+MESSAGES = 80
 PIECE_BYTES = 8192
 # Within one hour, so that there is one folder.
 NOW_MS = (1_800_000_000_000, 1)

@@ -9,6 +9,7 @@ import select
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from tests.agents import MEANING_DEADLINE_S
 
@@ -29,7 +30,7 @@ def test_each_batch_is_answered_with_its_own_vectors(reader: Reader) -> None:
     embedder = load_embedder("light")
     for texts in BATCHES:
         reader.ask({text.encode(): text for text in texts})
-        answers: list[tuple[bytes, np.typing.NDArray[np.float32]]] = []
+        answers: list[tuple[bytes, npt.NDArray[np.float32]]] = []
         while not answers:
             ready, _, _ = select.select([reader.fileno()], [], [], MEANING_DEADLINE_S)
             assert ready
