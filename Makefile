@@ -197,6 +197,10 @@ else
 	done
 endif
 
+.PHONY: fuzz-protocol
+fuzz-protocol: $(INSTALLED) ## Fuzz a running broker for FUZZ_SECONDS (60), while others use it
+	MQ9_FAULTS_FUZZ_S=$(FUZZ_SECONDS) $(BIN)/pytest -q tests/faults/test_clients.py -k fuzzed
+
 .PHONY: wheel
 wheel: $(TOOLS) ## Build the wheel into dist/
 	@.ci/require cargo cc

@@ -37,14 +37,16 @@ CLIENT_SECONDS = 5
 FLIPS = 100
 STEPS = 300
 
-# Simulated disks, in the tests of the core: what a run of each shows.
+# Simulated disks, in the tests of the core: where each is, and what a run of it shows.
 SIMULATED = {
     "crash": (
+        "mq9-core",
         "power",
         "simulated disk: cut at every operation, at every sync of a long run, in recovery",
     ),
-    "faults": ("disk", "simulated disk: any call fails"),
-    "corruption": ("disk", "simulated disk: flips, cuts, lost and foreign files"),
+    "power_cut": ("mq9-export", "power", "simulated disk: an export cut at every operation"),
+    "faults": ("mq9-core", "disk", "simulated disk: any call fails"),
+    "corruption": ("mq9-core", "disk", "simulated disk: flips, cuts, lost and foreign files"),
 }
 
 
@@ -93,9 +95,9 @@ def plan(kills: int, seed: int, parts: list[str]) -> list[tuple[str, Callable[[]
         found.append(("power cuts", power_run(max(LEAST_CUTS, kills // CUTS_PER_KILLS), seed)))
     if files := tests_of(parts):
         found.append(("tests", lambda: pytest(files)))
-    for target, (part, fault) in SIMULATED.items():
+    for target, (package, part, fault) in SIMULATED.items():
         if part in parts and shutil.which("cargo"):
-            found.append((f"cargo test {target}", cargo(target, part, fault)))
+            found.append((f"cargo test {target}", cargo(package, target, part, fault)))
     return found
 
 
@@ -144,7 +146,8 @@ def booked(outcome: Outcome, part: str, fault: str, folder: Path, note: str = ""
     reordered = outcome.broken["reordered"]
     note = f"{note}; " if note else ""
     note += f"{reordered} reordered; {outcome.repeated:,} unacknowledged delivered again; "
-    note += f"{outcome.segments_gone} segments compacted away"
+    note += f"{outcome.segments_gone} segments compacted away; {outcome.dead:,} dead letters; "
+    note += f"{outcome.exported:,} messages exported once"
     record(
         Row(
             part,
@@ -171,9 +174,21 @@ def booked(outcome: Outcome, part: str, fault: str, folder: Path, note: str = ""
 def tests_of(parts: list[str]) -> list[str]:
     """The files of this folder that hold the tests of these parts."""
     files = {
-        "kill": ["test_check", "test_kills", "test_store_processes", "test_order_under_load"],
+        "kill": [
+            "test_check",
+            "test_check_export",
+            "test_kills",
+            "test_store_processes",
+            "test_order_under_load",
+            "test_registry_crash",
+        ],
         "power": ["test_kills"],
-        "disk": ["test_disk_errors", "test_bit_flips"],
+        "disk": [
+            "test_disk_errors",
+            "test_bit_flips",
+            "test_bit_flips_export",
+            "test_registry_crash",
+        ],
         "clock": ["test_clock", "test_expiry"],
         "clients": ["test_clients", "test_server_floods", "test_server_hostile"],
     }
@@ -193,12 +208,12 @@ def pytest(files: list[str]) -> bool:
     return subprocess.run(command, cwd=ROOT, env=os.environ | sizes, check=False).returncode == 0
 
 
-def cargo(target: str, part: str, fault: str) -> Callable[[], bool]:
+def cargo(package: str, target: str, part: str, fault: str) -> Callable[[], bool]:
     """Tests of the core on simulated disks."""
 
     def work() -> bool:
         report_line(f"\ncargo test --test {target}")
-        command = ["cargo", "test", "--locked", "-p", "mq9-core", "--test", target]
+        command = ["cargo", "test", "--locked", "-p", package, "--test", target]
         done = subprocess.run(
             command,
             cwd=ROOT,

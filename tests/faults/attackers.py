@@ -13,7 +13,8 @@ import sys
 import time
 from collections.abc import Callable
 
-CONNECT = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
+from tests.faults.fuzzed import CONNECT, exchange
+
 MIB = 1 << 20
 IDLE = 10_000
 PAUSE_S = 0.01
@@ -146,61 +147,14 @@ def subscriptions(port: int, seconds: float, _choose: random.Random) -> None:
     over([])
 
 
-SCRIPTS = [
-    CONNECT + b"SUB fuzz.* q 1\r\nUNSUB 1 3\r\nPUB fuzz.a r 5\r\nhello\r\n"
-    b"HPUB fuzz.b 12 14\r\nNATS/1.0\r\n\r\nhi\r\nPING\r\nPONG\r\n",
-    CONNECT
-    + b'SUB _INBOX.f.* 1\r\nPUB $mq9.AI.MAILBOX.CREATE _INBOX.f.1 17\r\n{"name":"fuzzed"}\r\n'
-    b"PUB $mq9.AI.MSG.SEND.fuzzed _INBOX.f.2 5\r\nhello\r\n"
-    b"HPUB $mq9.AI.MSG.SEND.fuzzed _INBOX.f.3 31 33\r\nNATS/1.0\r\nmq9-priority: 3\r\n\r\nhi\r\n"
-    b'PUB $mq9.AI.MSG.FETCH.fuzzed _INBOX.f.4 39\r\n{"group_name":"g","deliver":"earliest"}\r\n'
-    b'PUB $mq9.AI.MSG.ACK.fuzzed _INBOX.f.5 29\r\n{"group_name":"g","msg_id":0}\r\n'
-    b"PUB $mq9.AI.MSG.QUERY.fuzzed _INBOX.f.6 2\r\n{}\r\n"
-    b"PUB $mq9.AI.MSG.DELETE.fuzzed.0 _INBOX.f.7 0\r\n\r\nPING\r\n",
-]
-WORDS = [
-    b"\r\n",
-    b"PUB ",
-    b"HPUB ",
-    b"SUB ",
-    b" 0\r\n",
-    b"\x00",
-    b"\xff\xfe",
-    b"-1",
-    b"99999999999",
-]
-
-
-def mutated(choose: random.Random) -> bytes:
-    """A script with bytes turned, cut, doubled, or words put in."""
-    turned = bytearray(choose.choice(SCRIPTS))
-    for _ in range(choose.randint(1, 6)):
-        at = choose.randrange(len(turned))
-        match choose.randrange(5):
-            case 0:
-                turned[at] = choose.randrange(256)
-            case 1:
-                del turned[at : at + choose.randint(1, 20)]
-            case 2:
-                turned[at:at] = choose.choice(WORDS)
-            case 3:
-                turned[at:at] = turned[at : at + choose.randint(1, 200)]
-            case 4:
-                turned[at:at] = choose.randbytes(choose.randint(1, 50))
-        if not turned:
-            break
-    return bytes(turned)
-
-
 def fuzz(port: int, seconds: float, choose: random.Random) -> None:
-    """Commands with mistakes of all kinds, whole, in pieces, and broken off."""
+    """Commands of all kinds and with mistakes of all kinds, whole, in pieces, and broken off."""
     until = ready(seconds)
     abort = b"\x01\x00\x00\x00\x00\x00\x00\x00"
     while time.monotonic() < until:
         for _ in range(5):
             with connect(port) as raw, contextlib.suppress(OSError):
-                said = choose.randbytes(choose.randint(1, 2000))
-                said = mutated(choose) if choose.random() < 0.9 else said
+                said = exchange(choose)
                 cut = choose.randrange(len(said) + 1)
                 raw.sendall(said[:cut])
                 raw.sendall(said[cut:])

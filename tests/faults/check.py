@@ -64,6 +64,10 @@ class Box:
     messages: dict[int, Sending] = field(default_factory=dict)
     """Those that may still be there, by uid."""
     uid_of: dict[int, int] = field(default_factory=dict)
+    ack_wait_ns: int = ACK_WAIT_NS
+    max_deliver: int = 0
+    dead: dict[int, int] = field(default_factory=dict)
+    """Those seen in the dead-letter mailbox, by uid: the `msg_id` that they have there."""
     keys: dict[str, list[Sending]] = field(default_factory=lambda: defaultdict(list))
     last_id_of: dict[str, int] = field(default_factory=dict)
 
@@ -73,6 +77,8 @@ class Check:
 
     def __init__(self) -> None:
         self.boxes: dict[str, Box] = {}
+        self.source_of: dict[str, str] = {}
+        """The mailbox whose dead letters a mailbox takes."""
         self.line = 0
         self.broken: Counter[str] = Counter()
         self.violations: list[str] = []
@@ -97,8 +103,20 @@ class Check:
         if len(self.violations) < MOST_EXAMPLES:
             self.violations.append(f"{rule}: {what} (line {self.line})")
 
-    def _box(self, name: str, groups: list[str], alone: list[str], work_queue: bool) -> None:
-        self.boxes[name] = Box(work_queue, {group: Group(group in alone) for group in groups})
+    def _box(
+        self,
+        name: str,
+        groups: list[str],
+        alone: list[str],
+        work_queue: bool,
+        policy: dict[str, Any] | None = None,
+    ) -> None:
+        box = Box(work_queue, {group: Group(group in alone) for group in groups})
+        if policy:
+            box.ack_wait_ns = policy["ack_wait_ms"] * 1_000_000
+            box.max_deliver = policy["max_deliver"]
+            self.source_of[policy["dead_letter"]] = name
+        self.boxes[name] = box
 
     def _life(self, _number: int) -> None:
         self.lives += 1
@@ -175,8 +193,9 @@ class Check:
     def _gone(self, box: Box, message: Sending) -> None:
         message.may_be_gone = True
         message.gone_line = min(message.gone_line, self.line)
-        # A message that all are done with needs no room here: its id still tells who it was.
-        if message.msg_id >= 0 and box.work_queue:
+        # A message that all are done with needs no room here: its id still tells who it was. One
+        # that may be a dead letter as well has to be known to the end.
+        if message.msg_id >= 0 and box.work_queue and not box.max_deliver:
             box.messages.pop(message.uid, None)
 
     # Receiving.
@@ -207,10 +226,11 @@ class Check:
             if group.confirmed_line.get(msg_id, NEVER) < asked[0]:
                 self._wrong("duplicated", f"{what}: though its ACK was confirmed")
             self._entry(name, box, what, asked, at_ns, (msg_id, uid, crc, level))
-            self._given(group, what, worker, asked, at_ns, (msg_id, level, deliveries))
+            self._given(box, group, what, worker, asked, at_ns, (msg_id, level, deliveries))
 
     def _given(
         self,
+        box: Box,
         group: Group,
         what: str,
         worker: str,
@@ -223,10 +243,12 @@ class Check:
             self._wrong(
                 "not marked", f"{what}: deliveries {deliveries} after {group.times[msg_id]}"
             )
+        if box.max_deliver and deliveries > box.max_deliver:
+            self._wrong("too often", f"{what}: delivery {deliveries} of {box.max_deliver}")
         first = not group.times[msg_id]
         group.times[msg_id] = deliveries
         holder, since_ns = group.holder.get(msg_id, (worker, 0))
-        if holder != worker and at_ns < since_ns + ACK_WAIT_NS:
+        if holder != worker and at_ns < since_ns + box.ack_wait_ns:
             self._wrong("given twice", f"{what}: though {holder} had it")
         group.holder[msg_id] = (worker, asked[1])
         if group.alone or deliveries == 1:
@@ -249,19 +271,60 @@ class Check:
         """Whatever the broker shows was sent, is what was sent, and is due."""
         msg_id, uid, crc, level = entry
         message = box.messages.get(uid)
-        if message is None:
-            if box.uid_of.get(msg_id) != uid:
+        if message is None and box.uid_of.get(msg_id) != uid:
+            message = self._dead(name, box, what, asked, uid, msg_id)
+            if message is None:
                 self._wrong("invented", f"{what}: nobody sent it")
+        if message is None:
             return
         if (crc, level) != (message.crc, message.level):
             self._wrong("changed", f"{what}: its bytes or its level are not those that were sent")
         if message.gone_line < asked[0]:
-            self._wrong("came back", f"{what}: though it was deleted, replaced or refused")
+            if uid in box.dead:
+                self._wrong("in both", f"{what}: though it is a dead letter")
+            else:
+                self._wrong("came back", f"{what}: though it was deleted, replaced or refused")
         if at_ns < message.sending_ns + message.delay_ns - CLOCK_NS:
             self._wrong("early", f"{what}: before its delay was over")
         if message.ttl_ns and asked[1] > message.stored_ns + message.ttl_ns + EXACT_NS:
             self._wrong("late", f"{what}: though its lifetime was over")
         self._stored(name, box, message, msg_id, at_ns)
+
+    # Dead letters.
+
+    def _dead(
+        self, name: str, box: Box, what: str, asked: tuple[int, int], uid: int, msg_id: int
+    ) -> Sending | None:
+        """The copy of a message in a dead-letter mailbox, seen for the first time."""
+        source = self.boxes.get(self.source_of.get(name, ""))
+        original = source.messages.get(uid) if source else None
+        if source is None or original is None:
+            return None
+        if uid in source.dead:
+            self._wrong("stored twice", f"{what}: it was {source.dead[uid]} before")
+        source.dead[uid] = msg_id
+        for group in source.groups.values():
+            if group.confirmed_line.get(original.msg_id, NEVER) < asked[0]:
+                self._wrong("in both", f"{what}: though its ACK was confirmed")
+        self._gone(source, original)
+        copy = Sending(uid, original.crc, original.level, "", 0, 0, original.sending_ns)
+        box.messages[uid] = copy
+        return copy
+
+    def _buried(self, name: str, entries: list[list[int]]) -> None:
+        source = self.boxes[self.source_of[name]]
+        for uid, msg_id, deliveries in entries:
+            original = source.messages.get(uid)
+            if original is None or original.msg_id not in (-1, msg_id):
+                self._wrong("changed", f"{name}: {uid} says that it was {msg_id}")
+            if deliveries < source.max_deliver:
+                self._wrong("buried early", f"{name}: {uid} after {deliveries} deliveries")
+
+    def _nak(self, name: str, of: str, worker: str, ids: list[int]) -> None:
+        group = self.boxes[name].groups[of]
+        for msg_id in ids:
+            group.outstanding[worker].discard(msg_id)
+            group.holder.pop(msg_id, None)
 
     # Confirming and deleting.
 
@@ -279,6 +342,8 @@ class Check:
             group.confirmed_line.setdefault(msg_id, self.line)
             group.outstanding[worker].discard(msg_id)
             message = box.messages.get(box.uid_of.get(msg_id, -1))
+            if message is not None and message.uid in box.dead:
+                self._wrong("in both", f"{name}/{of}: {msg_id} confirmed, though a dead letter")
             if box.work_queue and message is not None:
                 self._gone(box, message)
 
@@ -297,6 +362,17 @@ class Check:
             message = box.messages.get(box.uid_of.get(msg_id, -1))
             if message is not None:
                 message.may_be_gone = True
+
+    # The export, of which check_export has the rest.
+
+    def _unreadable(self, file: str, error: str) -> None:
+        self._wrong("half written", f"{file}: {error}")
+
+    def _exported(self, *_rows: object) -> None:
+        pass
+
+    def _exported_all(self, _gaps: int) -> None:
+        pass
 
     # Looking.
 
@@ -332,8 +408,15 @@ class Check:
         return not message.ttl_ns or at_ns < message.sending_ns + message.ttl_ns - CLOCK_NS
 
     def _end(self) -> None:
-        """All that was stored and never removed has come to every group."""
+        """All that was stored and never removed has come to every group.
+
+        Where there are dead letters, each has come to its end: confirmed, or one of them.
+        """
         for name, box in self.boxes.items():
+            for message in box.messages.values() if box.max_deliver else ():
+                if message.stored_ns != NEVER and not message.may_be_gone:
+                    what = f"{name}: {message.uid} ({message.msg_id})"
+                    self._wrong("left over", f"{what} is neither confirmed nor a dead letter")
             for of, group in box.groups.items():
                 for message in box.messages.values():
                     if message.stored_ns == NEVER or message.may_be_gone or message.ttl_ns:

@@ -11,10 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.faults import exports, poison
 from tests.faults.check import Check
+from tests.faults.check_export import ExportCheck
+from tests.faults.exports import Exported
 from tests.faults.ledger import Ledger, Reader
 from tests.faults.supervisor import Supervisor, Times
-from tests.faults.workload import Client, Deleter, Gate, Sender, Stock, Worker, look
+from tests.faults.workload import BACKLOG, Client, Deleter, Gate, Sender, Stock, Worker, look
 from tests.mail import Mail
 from tests.peers import until
 
@@ -41,6 +44,10 @@ class Outcome:
     seconds: float = 0.0
     segments_gone: int = 0
     """Files of the log that upkeep has emptied and removed on the way."""
+    dead: int = 0
+    """Dead letters."""
+    exported: int = 0
+    """Messages in the export."""
 
 
 def any_level(choose: random.Random, _uid: int) -> dict[str, object]:
@@ -83,11 +90,16 @@ class Cast:
             "keys": (["only"], ["only"], False),
             # Delays and lifetimes.
             "times": (["only"], ["only"], True),
+            # Dead letters, and the messages that may become some. They are looked at in this order:
+            # what has moved is known before it is missed.
+            poison.DEAD: (["only"], ["only"], True),
+            poison.BOX: (["crew"], [], True),
         }
         for box in ("solo", "solo", "crew", "crew", "lanes", "lanes"):
             self._sender(box, any_level)
         self._sender("keys", keyed)
         self._sender("times", timed, window=12)
+        self._sender(poison.BOX, any_level, window=8, backlog=poison.BACKLOG)
         for box, (groups, _, _) in self.boxes.items():
             for group in groups:
                 for number in range(CREW if group == "crew" else 1):
@@ -101,21 +113,28 @@ class Cast:
         return [*self.senders, *self.workers, self.deleter]
 
     def _sender(
-        self, box: str, headers: Callable[..., dict[str, object]], window: int = 64
+        self,
+        box: str,
+        headers: Callable[..., dict[str, object]],
+        window: int = 64,
+        backlog: int = BACKLOG,
     ) -> None:
         place = len(self.senders) + 1
         name = f"{box}{place}"
-        made = Sender(self.gate, self.ledger, name, box, self.seed, place, headers, window)
+        made = Sender(self.gate, self.ledger, name, box, self.seed, place, headers, window, backlog)
         self.senders.append(made)
 
     def _worker(self, box: str, group: str, number: int) -> None:
         name = f"{box}.{group}{number}"
-        made = Worker(self.gate, self.ledger, name, box, self.seed, group)
+        kind = poison.Failing if box == poison.BOX else Worker
+        made = kind(self.gate, self.ledger, name, box, self.seed, group)
         made.confirmed = self._deleted_after(group) if box == "lanes" else self._removed_from(box)
         self.workers.append(made)
 
     def _removed_from(self, box: str) -> Callable[[list[int]], None]:
-        return lambda ids: self.stock.add(box, -len(ids))
+        # A dead letter has left the mailbox that it was sent to.
+        sent_to = poison.BOX if box == poison.DEAD else box
+        return lambda ids: self.stock.add(sent_to, -len(ids))
 
     def _deleted_after(self, group: str) -> Callable[[list[int]], None]:
         def confirmed(ids: list[int]) -> None:
@@ -131,8 +150,9 @@ class Cast:
     def create(self, mail: Mail) -> None:
         for box, (groups, alone, work_queue) in self.boxes.items():
             retention = "work_queue" if work_queue else "limits"
-            mail.done("MAILBOX.CREATE", {"name": box, "retention": retention})
-            self.ledger.write("box", box, groups, alone, work_queue)
+            policy = poison.POLICY if box == poison.BOX else {}
+            mail.done("MAILBOX.CREATE", {"name": box, "retention": retention} | policy)
+            self.ledger.write("box", box, groups, alone, work_queue, policy)
             for group in groups:
                 assert mail.fetch(box, group) == []
 
@@ -143,8 +163,11 @@ class Run:
     def __init__(self, folder: Path, sync: str, seed: int, around: tuple[str, ...] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.choose = random.Random(seed)
-        self.supervisor = Supervisor(folder, sync, around)
+        out = folder / "export"
+        self.supervisor = Supervisor(folder, sync, around, exports.setting(out))
         self.ledger = Ledger(folder / "ledger.jsonl")
+        self.exported = Exported(out, self.ledger)
+        self.export_check = ExportCheck()
         self.reader = Reader(self.ledger.path)
         self.check = Check()
         self.gate = Gate()
@@ -165,6 +188,7 @@ class Run:
                     break
             else:
                 self._drain()
+                self._export()
         finally:
             self.gate.end()
             self.supervisor.stop()
@@ -175,11 +199,13 @@ class Run:
             acknowledged=self.ledger.acknowledged,
             delivered=self.check.delivered,
             repeated=self.check.repeated,
-            broken=self.check.broken,
-            violations=self.check.violations,
+            broken=self.check.broken + self.export_check.broken,
+            violations=self.check.violations + self.export_check.violations,
             times=self.supervisor.times,
             seconds=time.monotonic() - began,
             segments_gone=self._segments_gone(),
+            dead=len(self.check.boxes[poison.BOX].dead),
+            exported=self.export_check.rows,
         )
 
     def begin(self) -> None:
@@ -216,8 +242,13 @@ class Run:
         self._live(self.supervisor.running.url)
 
     def kill(self) -> None:
-        """Kills the broker under load, and waits until all clients have noticed."""
+        """Kills the broker under load, and waits until all clients have noticed.
+
+        Readers of its export look at it at that moment, and when the broker is gone.
+        """
+        self.exported.look()
         self.supervisor.kill()
+        self.exported.look()
         self.gate.close()
         self.kills += 1
         self.gate.all_wait(len(self.cast.clients), PARK_DEADLINE_S)
@@ -249,20 +280,36 @@ class Run:
         """Senders stop, workers go on until there is nothing left."""
         for sender in self.cast.senders:
             sender.active = False
+        for worker in self.cast.workers:
+            if isinstance(worker, poison.Failing):
+                worker.finishing = True
         # All delays are over by then.
-        quiet_from = time.monotonic() + 2.5
-        until(
-            lambda: (
-                self.gate.failures
-                or (time.monotonic() > quiet_from and all(each.idle for each in self.cast.workers))
-            ),
-            "the workers were done",
-            DRAIN_DEADLINE_S,
-        )
+        self._all_idle(time.monotonic_ns() + 2_500_000_000)
+        # The last FETCH of one may have been what made a dead letter for another.
+        self._all_idle(time.monotonic_ns())
         self.gate.close()
         self.gate.all_wait(len(self.cast.clients), PARK_DEADLINE_S)
         self.ledger.write("end")
         self.look(self.supervisor.running.url)
+
+    def _all_idle(self, since_ns: int) -> None:
+        """Waits until no worker finds anything, having asked after that instant."""
+        until(
+            lambda: (
+                self.gate.failures or all(each.idle_ns > since_ns for each in self.cast.workers)
+            ),
+            "the workers were done",
+            DRAIN_DEADLINE_S,
+        )
+
+    def _export(self) -> None:
+        """The export of the stopped broker, against all of the ledger."""
+        self.supervisor.stop()
+        self.exported.finish(self.supervisor.data)
+        self.check.feed(self.reader.new())
+        again = Reader(self.ledger.path)
+        self.export_check.feed(again.new())
+        again.close()
 
     def _segments_gone(self) -> int:
         left = [int(file.stem[8:]) for file in self.supervisor.data.glob("segment-*.log")]

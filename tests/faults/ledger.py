@@ -5,7 +5,9 @@ of lines is an order in time: what a line says was true before any request that 
 announces. Only the clients' process writes here, and nothing in it was read back from the broker's
 files.
 
-    ["box", box, [group, ...], alone, work_queue]   alone: the groups with a single worker
+    ["box", box, [group, ...], alone, work_queue, policy]
+                                                    alone: the groups with a single worker;
+                                                    policy: ack_wait_ms, max_deliver, dead_letter
     ["life", number]                                a broker is ready
     ["killed", number]
     ["forgot"]                                      what was not synced may be gone
@@ -16,10 +18,15 @@ files.
     ["got", box, group, worker, number, at_ns, [[msg_id, uid, crc, level, deliveries], ...]]
     ["ack", box, group, worker, only, [msg_id, ...]]
     ["acked", box, group, worker, [msg_id, ...]]
+    ["nak", box, group, worker, [msg_id, ...]]
+    ["buried", dead_letter, [[uid, msg_id, deliveries], ...]]  what dead letters say of themselves
     ["delete", box, [msg_id, ...]]                  and "deleted" when confirmed
     ["look", box, at_ns]
     ["looked", box, at_ns, [[msg_id, uid, crc, level], ...]]   all that is in the mailbox
     ["end"]                                         every group has been given all that there was
+    ["unreadable", file, error]                     a reader of the export could not read it
+    ["exported", box, [[msg_id, uid, crc, level], ...]]        rows of the export
+    ["exported_all", gaps]                          these were all rows; parts of the log left out
 """
 
 import json

@@ -23,6 +23,7 @@ mq9 {{
   segment_size: 256KiB
   checkpoint_size: 256KiB
   upkeep_interval: "20ms"
+  {more}
 }}
 """
 # A start takes about this long; a kill in the middle of one comes before that.
@@ -40,9 +41,11 @@ class Times:
 class Supervisor:
     """One data directory and the brokers that live on it, one after the other."""
 
-    def __init__(self, folder: Path, sync: str = "always", around: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, sync: str = "always", around: Sequence[str] = (), more: str = ""
+    ) -> None:
         self.folder = folder
-        self.config = CONFIG.format(sync=sync)
+        self.config = CONFIG.format(sync=sync, more=more)
         self.around = around
         self.times = Times()
         self.server: Server | None = None

@@ -50,6 +50,33 @@ def fetched(number: int, *entries: list[int], **other: Any) -> list[Event]:  # n
     return [fetch(number, **asked), got(number, *entries, **other)]
 
 
+def mortal() -> list[Event]:
+    """A work queue whose messages become dead letters after two deliveries."""
+    policy = {"ack_wait_ms": 1000, "max_deliver": 2, "dead_letter": "dead"}
+    return [["box", "dead", ["g"], ["g"], True, {}], ["box", "b", ["g"], [], True, policy]]
+
+
+def nak(*ids: int, worker: str = "w") -> Event:
+    return ["nak", "b", "g", worker, list(ids)]
+
+
+def failed(uid: int, msg_id: int, deliveries: int = 2) -> list[Event]:
+    """Delivered so often, and given back each time."""
+    found: list[Event] = []
+    for number in range(1, deliveries + 1):
+        found += [*fetched(100 + number, entry(uid, msg_id), times=number), nak(msg_id)]
+    return found
+
+
+def dead(uid: int, dead_id: int, msg_id: int, deliveries: int = 2) -> list[Event]:
+    """Seen in the dead-letter mailbox, with its history."""
+    return [
+        ["look", "dead", 0],
+        ["looked", "dead", 0, [entry(uid, dead_id)]],
+        ["buried", "dead", [[uid, msg_id, deliveries]]],
+    ]
+
+
 def acked(*ids: int, worker: str = "w", group: str = "g", only: bool = True) -> list[Event]:
     place = ["b", group, worker]
     return [["ack", *place, only, list(ids)], ["acked", *place, list(ids)]]
@@ -137,6 +164,43 @@ SOUND: dict[str, list[Event]] = {
         *looked(at_ns=S // 2),
         *looked(entry(1, 0), at_ns=2 * S),
         *fetched(1, entry(1, 0), at_ns=2 * S),
+        END,
+    ],
+    "processed, or a dead letter": [
+        *mortal(),
+        *TWO,
+        *failed(1, 0),
+        *dead(1, 0, 0),
+        *fetched(1, entry(2, 1)),
+        *acked(1),
+        *looked(),
+        ["fetch", "dead", "g", "w", 1, 0],
+        ["got", "dead", "g", "w", 1, 0, [[*entry(1, 0), 1]]],
+        END,
+    ],
+    "a dead letter that was moved while nobody looked": [
+        *mortal(),
+        *stored(1, 0),
+        *fetched(1, entry(1, 0)),
+        KILLED,
+        *dead(1, 0, 0),
+        *looked(),
+    ],
+    "an ACK under way when the broker died, and a dead letter": [
+        *mortal(),
+        *stored(1, 0),
+        *failed(1, 0),
+        acked(0)[0],
+        KILLED,
+        *dead(1, 0, 0),
+    ],
+    "given back, and given to another": [
+        *mortal(),
+        *stored(1, 0),
+        *fetched(1, entry(1, 0), worker="v"),
+        nak(0, worker="v"),
+        *fetched(1, entry(1, 0), times=2),
+        *acked(0),
         END,
     ],
     "others get what a lease has set free": [
@@ -232,6 +296,72 @@ BROKEN: dict[str, tuple[str, list[Event]]] = {
         "late",
         [box(), *stored(1, 0, ttl_s=1), *fetched(1, entry(1, 0), at_ns=2 * S)],
     ),
+    "neither processed nor a dead letter": ("left over", [*mortal(), *TWO, *failed(1, 0), END]),
+    "gone, and no dead letter": ("lost", [*mortal(), *TWO, *failed(1, 0), *looked(entry(2, 1))]),
+    "a dead letter that is lost": (
+        "lost",
+        [
+            *mortal(),
+            *TWO,
+            *failed(1, 0),
+            *dead(1, 0, 0),
+            ["look", "dead", 0],
+            ["looked", "dead", 0, []],
+        ],
+    ),
+    "processed and a dead letter": (
+        "in both",
+        [*mortal(), *stored(1, 0), *fetched(1, entry(1, 0)), *acked(0), *dead(1, 0, 0)],
+    ),
+    "a dead letter that is then processed": (
+        "in both",
+        [*mortal(), *stored(1, 0), *failed(1, 0), *dead(1, 0, 0), *acked(0)],
+    ),
+    "a dead letter that is delivered again": (
+        "in both",
+        [
+            *mortal(),
+            *stored(1, 0),
+            *failed(1, 0, 1),
+            *dead(1, 0, 0),
+            *fetched(2, entry(1, 0), times=2),
+        ],
+    ),
+    "a dead letter that is still in its mailbox": (
+        "in both",
+        [*mortal(), *stored(1, 0), *failed(1, 0), *dead(1, 0, 0), *looked(entry(1, 0))],
+    ),
+    "two dead letters of one message": (
+        "stored twice",
+        [*mortal(), *stored(1, 0), *failed(1, 0), *dead(1, 0, 0), *dead(1, 1, 0)],
+    ),
+    "a dead letter that nobody sent": ("invented", [*mortal(), *dead(7, 0, 0)]),
+    "a dead letter with another payload": (
+        "changed",
+        [*mortal(), *stored(1, 0), ["look", "dead", 0], ["looked", "dead", 0, [[0, 1, 999, 5]]]],
+    ),
+    "a dead letter with another history": (
+        "changed",
+        [*mortal(), *TWO, *failed(1, 0), *dead(1, 0, 1)],
+    ),
+    "delivered more often than allowed": (
+        "too often",
+        [*mortal(), *stored(1, 0), *failed(1, 0, 3)],
+    ),
+    "a dead letter before its time": (
+        "buried early",
+        [*mortal(), *stored(1, 0), *failed(1, 0, 1), *dead(1, 0, 0, deliveries=1)],
+    ),
+    "two members at once, in spite of a short lease": (
+        "given twice",
+        [
+            *mortal(),
+            *stored(1, 0),
+            *fetched(1, entry(1, 0), worker="v"),
+            *fetched(1, entry(1, 0), at_ns=S // 2, times=2),
+        ],
+    ),
+    "a file that a reader cannot read": ("half written", [["unreadable", "x.parquet", "no magic"]]),
     "another payload": ("changed", [box(), *stored(1, 0), *looked([0, 1, 999, 5])]),
     "another level": ("changed", [box(), *stored(1, 0), *looked(entry(1, 0, level=6))]),
     "a message that nobody sent": ("invented", [box(), *looked(entry(7, 0))]),

@@ -70,6 +70,7 @@ def test_delays_and_lifetimes_are_exact_after_a_crash(broker: Restarting) -> Non
         assert seen == {"late"}
 
 
+@pytest.mark.alone
 def test_a_long_poll_is_answered_within_100_ms_of_a_delay(broker: Restarting) -> None:
     """Those who wait are told when it is due; half of them at least within 100 ms."""
     late_s = []
@@ -189,6 +190,7 @@ def measure(folder: Path, live_ms: int) -> dict[str, list[float]]:
     return found
 
 
+@pytest.mark.alone
 def test_a_hundred_thousand_expiring_messages_do_not_stall_other_clients(tmp_path: Path) -> None:
     """All at the same instant, one by one or with their mailbox, while another client PINGs."""
     live_ms = LIVE_MS

@@ -1,12 +1,19 @@
 """Kills and power cuts under mixed load lose nothing; and what would lose something is noticed."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.faults import shim
+from tests.faults import poison, shim
+from tests.faults.check import Check
+from tests.faults.check_export import ExportCheck
+from tests.faults.exports import Exported
 from tests.faults.kills import Outcome, Run
+from tests.faults.ledger import Event, Ledger, events
 from tests.faults.power import PowerRun
 from tests.faults.report import Row, record
+from tests.mail import Json, Mail
 
 KILLS = 10
 CUTS = 6
@@ -33,13 +40,17 @@ def row(part: str, fault: str, outcome: Outcome, note: str = "") -> Row:
 @pytest.mark.parametrize("sync", ["always", "interval"])
 def test_kills_lose_nothing(tmp_path: Path, sync: str) -> None:
     """In either mode: what a killed process has written is with the operating system."""
-    outcome = Run(tmp_path, sync, seed=1).play(KILLS, EACH)
+    run = Run(tmp_path, sync, seed=1)
+    outcome = run.play(KILLS, EACH)
     record(row("kill", f"SIGKILL, sync {sync}", outcome))
     assert outcome.violations == []
     assert outcome.kills >= KILLS
     assert outcome.acknowledged > KILLS * EACH / 2
     assert outcome.segments_gone > 0, "upkeep did nothing: the kills could not hit it"
     assert outcome.repeated > 0, "no delivery was repeated: the kills hit nothing"
+    assert outcome.dead > 0, "no message became a dead letter: the kills could not hit that"
+    assert run.exported.files > KILLS, "hardly anything was exported: the kills could not hit that"
+    assert outcome.exported > 0
 
 
 @needs_shim
@@ -71,3 +82,94 @@ def test_control_writes_that_never_happen_are_noticed(tmp_path: Path) -> None:
     outcome = run.play(1, EACH)
     record(row("kill", "control: writes that do nothing", outcome, "losses are found"))
     assert outcome.broken["lost"] > 0
+
+
+def copied(mail: Mail, entry: Json) -> None:
+    headers = {"mq9-priority": entry["priority"]}
+    mail.done(f"MSG.SEND.{poison.DEAD}", entry["payload"].encode(), headers)
+
+
+def deleted(mail: Mail, entry: Json) -> None:
+    mail.done(f"MSG.DELETE.{poison.BOX}.{entry['msg_id']}")
+
+
+class Sabotaged(Run):
+    """Somebody who keeps no books meddles with the dead letters before each look."""
+
+    meddle: Callable[[Mail, Json], None]
+
+    def look(self, url: str) -> None:
+        with Mail(url) as mail:
+            for entry in mail.done(f"MSG.QUERY.{poison.BOX}", {"limit": 5})["messages"]:
+                self.meddle(mail, entry)
+        super().look(url)
+
+
+@pytest.mark.parametrize(("meddle", "rule"), [(copied, "in both"), (deleted, "lost")])
+def test_control_dead_letters_that_are_none_are_noticed(
+    tmp_path: Path, meddle: Callable[[Mail, Json], None], rule: str
+) -> None:
+    """A message both in its mailbox and among the dead letters, or in neither."""
+    run = Sabotaged(tmp_path, "interval", seed=4)
+    run.meddle = meddle
+    outcome = run.play(3, EACH)
+    name = "a copy among the dead letters" if meddle is copied else "neither dead nor alive"
+    record(row("kill", f"control: {name}", outcome, f"{outcome.broken[rule]} found"))
+    assert outcome.broken[rule] > 0
+
+
+def doubled(file: Path) -> None:
+    """The rows of a piece, under another name as well."""
+    shutil.copy(file, file.with_name("part-0000000001-0000000001.parquet"))
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+TAMPERED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a file removed": (Path.unlink, "not exported"),
+    "a file twice": (doubled, "exported twice"),
+    "a file cut off": (cut, "half written"),
+}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a short run leaves: its ledger and its export."""
+    folder = tmp_path_factory.mktemp("played")
+    assert Run(folder, "interval", seed=5).play(1, EACH).violations == []
+    return folder
+
+
+def broken_by(folder: Path, out: Path) -> set[str]:
+    """The rules that an export breaks, by the ledger of a run."""
+    ledger = Ledger(out.parent / "rows.jsonl")
+    reader = Exported(out, ledger)
+    reader.look()
+    found: list[Event] = events(ledger.path)
+    if not found:
+        reader.write_rows()
+        found = events(ledger.path)
+    ledger.close()
+    check, rows = Check(), ExportCheck()
+    check.feed(found)
+    kept = ("exported", "exported_all")
+    rows.feed(event for event in events(folder / "ledger.jsonl") if event[0] not in kept)
+    rows.feed(found)
+    return set(check.broken) | set(rows.broken)
+
+
+def test_an_export_that_nobody_touched_is_sound(played: Path) -> None:
+    assert broken_by(played, played / "export") == set()
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_control_an_export_that_was_tampered_with_is_noticed(
+    played: Path, tmp_path: Path, how: str
+) -> None:
+    tamper, rule = TAMPERED[how]
+    shutil.copytree(played / "export", tmp_path / "export")
+    tamper(max((tmp_path / "export" / "messages").rglob("*.parquet")))
+    assert broken_by(played, tmp_path / "export") == {rule}
+    record(Row("kill", f"control: export, {how}", 1, note=f"found: {rule}"))

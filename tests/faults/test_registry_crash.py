@@ -1,17 +1,24 @@
 """The registry after a crash: what was acknowledged is found, whatever became of the index."""
 
+import os
 import random
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.agents import LIGHT, card, found, mailboxes, register, settled
+from tests.faults.report import Row, record
 from tests.mail import Mail
 from tests.peers import until
 from tests.restarts import Restarting
 
+from mq9.registry.vector_file import VectorFile
+
+FLIPS = int(os.environ.get("MQ9_FAULTS_FLIPS", "25"))
 JOBS = (
     "reads supplier bills and books them",
     "tells whether it is going to rain",
@@ -144,7 +151,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarting]:
     broker.stop()
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", [damage_nothing, flip_bytes, make_folder])
 def test_a_damaged_index_is_made_anew(filled: Restarting, damage: Callable[[Path], None]) -> None:
     filled.server.stop()
     damage(vectors(filled))
@@ -156,6 +163,77 @@ def test_a_damaged_index_is_made_anew(filled: Restarting, damage: Callable[[Path
         assert answer["total"] == len(JOBS)
         assert mailboxes(answer)[0] == "agent.n1"
     assert ("vectors of agents" in filled.server.log) == DAMAGES[damage]
+
+
+class Left:
+    """The vectors that a broker has left, opened as the next one would, after any damage."""
+
+    def __init__(self, file: Path, folder: Path) -> None:
+        self.sound = file.read_bytes()
+        self.file = folder / "agents" / "vectors.mq9"
+        self.dimensions, named = struct.unpack_from("<IH", self.sound, 12)
+        self.embedder_id = self.sound[18 : 18 + named].decode()
+        self.header_bytes = 22 + named
+        starts = range(self.header_bytes, len(self.sound), 20 + 2 * self.dimensions)
+        self.keys = [self.sound[at : at + 16] for at in starts]
+        self.told: list[str] = []
+        self.whole = self.read(self.sound)
+        assert len(self.whole) == len(self.keys) == len(JOBS)
+        assert self.told == []
+
+    def opened(self) -> VectorFile:
+        self.told.clear()
+        return VectorFile(self.file, self.embedder_id, self.dimensions, self.told.append)
+
+    def read(self, contents: bytes | None = None) -> dict[bytes, bytes]:
+        """The vectors that can be read."""
+        if contents is not None:
+            self.file.parent.mkdir(exist_ok=True)
+            self.file.write_bytes(contents)
+        opened = self.opened()
+        try:
+            return {key: opened.get(key).tobytes() for key in self.keys if key in opened}
+        finally:
+            opened.close()
+
+
+@pytest.fixture
+def left(filled: Restarting, tmp_path: Path) -> Left:
+    filled.server.stop()
+    return Left(vectors(filled), tmp_path)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_vectors_that_cannot_be_read_are_kept_again_when_computed_anew(
+    left: Left, damage: Callable[[Path], None]
+) -> None:
+    damage(left.file)
+    found = left.read()
+    assert found.items() <= left.whole.items()
+    assert (found == left.whole) == (damage is damage_nothing)
+    assert bool(left.told) == DAMAGES[damage]
+    opened = left.opened()
+    computed = [(key, np.frombuffer(left.whole[key], "<f4")) for key in left.keys]
+    opened.add([(key, vector) for key, vector in computed if key not in opened])
+    opened.close()
+    assert left.read() == left.whole
+
+
+def test_a_bit_turned_in_the_vectors_costs_one_of_them_at_most_or_all(left: Left) -> None:
+    """In the header all, in a record that one; none is ever another than it was."""
+    choose = random.Random(8)
+    for number in range(FLIPS):
+        turned = bytearray(left.sound)
+        # The header is small: a share of the bits is for it.
+        end = left.header_bytes if number % 5 == 0 else len(turned)
+        at = choose.randrange(end)
+        turned[at] ^= 1 << choose.randrange(8)
+        found = left.read(bytes(turned))
+        assert found.items() <= left.whole.items(), at
+        assert len(found) == (0 if at < left.header_bytes else len(left.whole) - 1), at
+        assert len(left.told) == 1, at
+    note = f"all {FLIPS} reported; what is lost is computed again"
+    record(Row("disk", "a bit turned: vectors of agents", FLIPS, note=note))
 
 
 def test_vectors_are_not_computed_again_after_a_restart(broker: Restarting) -> None:

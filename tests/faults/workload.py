@@ -1,5 +1,7 @@
 """Clients under whose load the broker is killed: senders, workers of groups, and one who deletes.
 
+Workers who give messages back, and let them become dead letters, are in `poison`.
+
 Each is a thread with a connection of its own, and writes down in the ledger what it is about to ask
 and what it was told. Whether that is right is not for them to say.
 """
@@ -116,8 +118,8 @@ class Stock:
         with self.lock:
             self.held[box] += count
 
-    def is_full(self, box: str) -> bool:
-        return self.held[box] > BACKLOG
+    def is_full(self, box: str, most: int = BACKLOG) -> bool:
+        return self.held[box] > most
 
 
 class Client(threading.Thread):
@@ -169,15 +171,16 @@ class Sender(Client):
         place: int,
         headers: Headers,
         window: int = 64,
+        backlog: int = BACKLOG,
     ) -> None:
         super().__init__(gate, ledger, name, box, seed)
-        self.headers, self.window = headers, window
+        self.headers, self.window, self.backlog = headers, window, backlog
         self.next_uid = place * UIDS_EACH
         self.active = True
         self.mean_bytes = 200
 
     def turn(self) -> None:
-        if not self.active or self.stock.is_full(self.box):
+        if not self.active or self.stock.is_full(self.box, self.backlog):
             time.sleep(0.005)
             return
         self.send_window(self.choose.randint(1, self.window))
@@ -238,8 +241,10 @@ class Worker(Client):
         self.unanswered: list[int] = []
         self.forgettable = False
         """Whether the broker may forget that it has delivered something."""
-        self.idle = False
-        """Whether the last FETCH brought nothing."""
+        self.asked_ns = 0
+        """When the last FETCH was sent."""
+        self.idle_ns = 0
+        """The same, if it brought nothing; otherwise 0."""
         self.confirmed: Callable[[list[int]], None] = lambda _ids: None
 
     def begin(self, life: int) -> None:
@@ -250,7 +255,7 @@ class Worker(Client):
 
     def turn(self) -> None:
         entries = self.fetch(self.choose.randint(1, 100))
-        self.idle = not entries
+        self.idle_ns = 0 if entries else self.asked_ns
         if not entries:
             return
         kept = entries
@@ -265,14 +270,21 @@ class Worker(Client):
         self.asked += 1
         config = {"num_msgs": count, "max_wait_ms": wait_ms}
         request: Json = {"group_name": self.group, "deliver": "earliest", "config": config}
+        request |= self.said()
         place = (self.box, self.group, self.member, self.asked)
-        self.ledger.write("fetch", *place, time.monotonic_ns())
+        self.asked_ns = time.monotonic_ns()
+        self.ledger.write("fetch", *place, self.asked_ns)
         answer = self.link.done(f"MSG.FETCH.{self.box}", request)
         now = time.monotonic_ns()
         entries: list[Json] = answer["messages"]
         shown = [[*shown_as(entry), entry["deliveries"]] for entry in entries]
         self.ledger.write("got", *place, now, shown)
+        write_dead(self.ledger, self.box, entries)
         return entries
+
+    def said(self) -> Json:
+        """What a FETCH says besides: who nobody names is its connection."""
+        return {}
 
     def acknowledge(self, ids: list[int], *, only: bool) -> None:
         self.unanswered = ids
@@ -328,15 +340,30 @@ def look(mail: Mail, ledger: Ledger, box: str) -> int:
     """Writes down all that is in a mailbox, without touching it; how much that is."""
     ledger.write("look", box, time.monotonic_ns())
     entries: list[list[int]] = []
+    found: list[Json] = []
     request: Json = {}
     more = True
     while more:
         answer = json.loads(mail.text(f"MSG.QUERY.{box}", request))
         # A mailbox that is gone holds nothing: that is for the check to judge.
         assert answer["error"] in ("", f"mailbox {box} does not exist"), answer
+        found += answer["messages"]
         entries += [shown_as(entry) for entry in answer["messages"]]
         more = answer.get("more", False)
         if more:
             request = {"after_id": entries[-1][0]}
     ledger.write("looked", box, time.monotonic_ns(), entries)
+    write_dead(ledger, box, found)
     return len(entries)
+
+
+def write_dead(ledger: Ledger, box: str, entries: list[Json]) -> None:
+    """Writes down what those of the entries that are dead letters say of themselves."""
+    dead = []
+    for entry in entries:
+        headers = entry.get("headers", {})
+        if "mq9-dead-msg-id" in headers:
+            numbers = [int(headers[f"mq9-dead-{name}"][0]) for name in ("msg-id", "deliveries")]
+            dead.append([uid_of(entry["payload"]), *numbers])
+    if dead:
+        ledger.write("buried", box, dead)

@@ -7,7 +7,7 @@ nothing of what is said.
 import json
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 _LENGTHS = struct.Struct("<II")
@@ -38,9 +38,10 @@ class Decoder:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes) -> list[Frame]:
         """All frames that are whole by now."""
         self._buffer += data
+        found = []
         at = 0
         while len(self._buffer) - at >= _LENGTHS.size:
             head, body = _LENGTHS.unpack_from(self._buffer, at)
@@ -51,8 +52,9 @@ class Decoder:
                 break
             at = start + head + body
             said = json.loads(self._buffer[start : start + head])
-            yield Frame(said, bytes(self._buffer[start + head : at]))
+            found.append(Frame(said, bytes(self._buffer[start + head : at])))
         del self._buffer[:at]
+        return found
 
 
 def pack(numbers: Iterable[int]) -> bytes:
