@@ -76,8 +76,9 @@ test-rust: ## Run the tests of the Rust core
 	cargo test --locked
 
 .PHONY: test-py
-test-py: $(INSTALLED) $(if $(GO),$(NATS_CLI_BUILT)) ## Run the Python tests
-	$(BIN)/pytest
+test-py: $(INSTALLED) $(if $(GO),$(NATS_CLI_BUILT)) ## Run the Python tests, in as many processes as there are cores
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadgroup -p no:benchmark -m "not alone"
+	$(BIN)/pytest -p no:benchmark -m alone
 
 .PHONY: nats-cli
 nats-cli: $(NATS_CLI_BUILT) ## Build the nats command line that tests use; needs Go, takes minutes
