@@ -114,7 +114,7 @@ def test_the_batch_says_what_the_traffic_was(
     assert depth[0] == left
 
 
-@pytest.mark.parametrize(("seed", "pieces", "files_per_batch"), [(1, 4, 2), (2, 3, 1)])
+@pytest.mark.parametrize(("seed", "pieces", "files_per_batch"), [(1, 2, 1), (2, 3, 2)])
 def test_a_stream_gives_the_tables_of_a_batch(
     spark: "SparkSession",
     made: "tuple[Path, Truth]",
