@@ -165,5 +165,5 @@ def errors(numbers: Sequence[Mapping[str, Any]], name: str, scale: float) -> lis
 PICTURES: Mapping[str, Callable[[Document], Figure | None]] = {
     "send": send,
     "latency": latency,
-    "resources": resources,
+    "wait": resources,
 }

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import mailbox_report
 import nats_runs
 import peer_commands
 from mailbox_results import COMPARED, ResultFile, Results
@@ -255,9 +256,6 @@ def main(words: Sequence[str] | None = None) -> int:
     sys.stdout.write("\n\n".join(tables(document).values()) + "\n")
     progress(f"all rows measured so far are in {options.out / 'result.json'}")
     if options.report:
-        # Drawing takes seconds to load, and is not always wanted.
-        import mailbox_report
-
         for path in mailbox_report.write(document, options.out, options.docs):
             progress(f"written: {path}")
     for failure in failures:

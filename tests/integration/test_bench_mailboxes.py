@@ -70,7 +70,7 @@ def test_report_is_written_from_what_was_measured_before(
     for by_people in ("### What is measured", "## Core store"):
         assert before[before.index(by_people) :][:500] in text
     pictures = {path.name for path in (tmp_path / "img").iterdir()}
-    assert pictures == {f"benchmarks-{name}.png" for name in ("send", "latency", "resources")}
+    assert pictures == {f"benchmarks-{name}.png" for name in ("send", "latency", "wait")}
     assert all(f"img/{picture}" in text for picture in pictures)
 
     page.write_text("no place")
@@ -108,7 +108,7 @@ def test_every_row_of_the_issue_is_there_and_an_unknown_one_is_named() -> None:
             assert f"FETCH+ACK {sync}, batches of {batch}\n" in run.stderr
         assert f"SEND {sync}, 64 KiB, 8 x 64\n" in run.stderr
         assert f"SEND {sync}, 128 B, 8 x 64, mixed priorities\n" in run.stderr
-        assert f"LATENCY of SEND {sync}" in run.stderr
+        assert f"LATENCY {sync}, 128 B, 8 connections\n" in run.stderr
         assert f"CREATE {sync}\n" in run.stderr
     assert "BACKLOG interval, 128 B\n" in run.stderr
     assert "WAIT interval\n" in run.stderr
