@@ -87,12 +87,12 @@ class Comparison:
                 # An hour of measurements must not be lost for one that failed.
                 progress(f" FAILED\n{error}")
                 self.failures.append(str(error).splitlines()[0])
-                continue
-            result.add(turn)
-            compared = COMPARED.get(result.row.kind)
-            shown = [f" {name} {rate(run[compared])}" for name, run in turn.items() if compared]
-            progress("".join(shown))
-            if number + 1 == self.rounds_of(result.row):
+            else:
+                result.add(turn)
+                compared = COMPARED.get(result.row.kind)
+                shown = [f" {name} {rate(run[compared])}" for name, run in turn.items() if compared]
+                progress("".join(shown))
+            if result.runs and number + 1 == self.rounds_of(result.row):
                 self.file.keep([self.summary(result)], **self.about)
 
     def turn(

@@ -95,6 +95,22 @@ def test_rows_that_are_measured_again_replace_only_themselves(
     assert list(rows[-1]["contenders"]) == ["mq9"]
 
 
+def test_a_server_that_fails_costs_its_row_and_the_success_but_not_the_others(
+    quick: tuple[dict[str, Any], subprocess.CompletedProcess[str]],
+) -> None:
+    result, _ = quick
+    kept = OUT.with_name(f"{OUT.name}-failed")
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir()
+    shutil.copy(OUT / "result.json", kept)
+    words = ["--quick", "--only", "CREATE interval", "--servers", "Redis", "--redis-cmd", "false"]
+    run = compare(*words, out=kept)
+    assert run.returncode == 1
+    assert "FAILED: CREATE interval: Redis: " in run.stderr
+    rows = json.loads((kept / "result.json").read_text("utf-8"))["rows"]
+    assert rows == result["rows"]
+
+
 def test_every_row_of_the_issue_is_there_and_an_unknown_one_is_named() -> None:
     run = compare("--only", "no such row")
     assert run.returncode == 1
