@@ -8,7 +8,7 @@ import matplotlib as mpl
 from mailbox_rows import PERCENTS
 from mailbox_tables import Document, Summary, rows_of, servers_of
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, NullFormatter
 
 DPI = 110
 COLOURS = {"mq9": "#2f6db5", "JetStream": "#e08a2e", "Redis": "#b5473c"}
@@ -49,12 +49,12 @@ def send(document: Document) -> Figure | None:
         return None
     lines = (len(panels) + 1) // 2
     figure = Figure(figsize=(11, 2.9 * lines), layout="constrained")
-    grid = figure.subplots(lines, 2, squeeze=False)
+    grid = figure.subplots(lines, 2, squeeze=False, sharey=True)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     for axes, (title, part) in zip(grid.flat, panels.items(), strict=False):
         points(axes, part, servers_of(rows), "rate")
-        axes.set_xticks(range(len(part)), [row["row"].rpartition(", ")[2] for row in part])
+        axes.set_xticks(range(len(part)), [load(row) for row in part])
         axes.set_title(title)
         axes.set_ylabel("messages per second")
     figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
@@ -83,6 +83,7 @@ def latency(document: Document) -> Figure | None:
                 )
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.yaxis.set_minor_formatter(NullFormatter())
             axes.set_xticks(PERCENTS)
             axes.set_title(f"{row['sync']}: {title}")
             axes.set_xlabel("percent of the server's own peak")
@@ -151,7 +152,14 @@ def points(
         )
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="x", visible=False)
+
+
+def load(row: Summary) -> str:
+    """Connections and requests under way, in two lines."""
+    text: str = row["row"].rpartition(", ")[2]
+    return text.replace(" x ", " x\n")
 
 
 def errors(numbers: Sequence[Mapping[str, Any]], name: str, scale: float) -> list[list[float]]:
@@ -165,5 +173,5 @@ def errors(numbers: Sequence[Mapping[str, Any]], name: str, scale: float) -> lis
 PICTURES: Mapping[str, Callable[[Document], Figure | None]] = {
     "send": send,
     "latency": latency,
-    "resources": resources,
+    "wait": resources,
 }

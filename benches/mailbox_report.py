@@ -10,13 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import mailbox_charts
 from mailbox_results import OURS, PEERS
 from mailbox_tables import Document, Summary, markdown, ratio_text, size, tables
 from nats_core import micros
 from nats_runs import BenchError
 
 PAGE, PICTURES = "benchmarks.md", "img"
+# Each picture is below the table of the same name.
+TITLES = {
+    "send": "Rates of SEND, with the spread of the rounds",
+    "latency": "Latency at parts of each server's own peak",
+    "wait": "Memory, restart, rates, and processor time while clients wait",
+}
 
 
 def write(document: Document, results: Path, docs: Path) -> list[Path]:
@@ -29,7 +34,14 @@ def write(document: Document, results: Path, docs: Path) -> list[Path]:
         blocks["python"] = python_table(json.loads(python.read_text("utf-8")))
     for name, block in blocks.items():
         text = put(text, name, block)
+    # Drawing takes seconds to load, and is not always wanted.
+    import mailbox_charts
+
     written = mailbox_charts.write(document, docs / PICTURES)
+    for name, title in TITLES.items():
+        picture = docs / PICTURES / f"benchmarks-{name}.png"
+        if picture in written and name in blocks:
+            text = put(text, name, f"{blocks[name]}\n\n![{title}]({PICTURES}/{picture.name})")
     page.write_text(text, "utf-8")
     return [page, *written]
 

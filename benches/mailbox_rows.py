@@ -110,7 +110,7 @@ class Latency:
     @property
     def name(self) -> str:
         """What the row is called."""
-        return f"LATENCY of SEND {self.sync}, {self.size} B, {self.connections} connections"
+        return f"LATENCY {self.sync}, {self.size} B, {self.connections} connections"
 
 
 @dataclass(frozen=True)
@@ -220,11 +220,11 @@ class Scale:
     created: int
     """Mailboxes, and streams of Redis."""
     created_streams: int
-    """Streams of JetStream, each of which takes files, threads of its own and some 100 KiB."""
+    """Streams of JetStream, each of which takes files, some 50 KiB and milliseconds."""
     backlog: int
     waiting: int
     idle_seconds: float
 
 
-FULL_SCALE = Scale(400_000, 100_000, 5_000, 5_000_000, 1_000, 5.0)
-QUICK_SCALE = Scale(20_000, 1_000, 50, 50_000, 50, 0.3)
+FULL_SCALE = Scale(400_000, 100_000, 2_000, 5_000_000, 1_000, 10.0)
+QUICK_SCALE = Scale(50_000, 1_000, 50, 50_000, 50, 0.3)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import mailbox_report
 import nats_runs
 import peer_commands
 from mailbox_results import COMPARED, ResultFile, Results
@@ -86,12 +87,12 @@ class Comparison:
                 # An hour of measurements must not be lost for one that failed.
                 progress(f" FAILED\n{error}")
                 self.failures.append(str(error).splitlines()[0])
-                continue
-            result.add(turn)
-            compared = COMPARED.get(result.row.kind)
-            shown = [f" {name} {rate(run[compared])}" for name, run in turn.items() if compared]
-            progress("".join(shown))
-            if number + 1 == self.rounds_of(result.row):
+            else:
+                result.add(turn)
+                compared = COMPARED.get(result.row.kind)
+                shown = [f" {name} {rate(run[compared])}" for name, run in turn.items() if compared]
+                progress("".join(shown))
+            if result.runs and number + 1 == self.rounds_of(result.row):
                 self.file.keep([self.summary(result)], **self.about)
 
     def turn(
@@ -255,9 +256,6 @@ def main(words: Sequence[str] | None = None) -> int:
     sys.stdout.write("\n\n".join(tables(document).values()) + "\n")
     progress(f"all rows measured so far are in {options.out / 'result.json'}")
     if options.report:
-        # Drawing takes seconds to load, and is not always wanted.
-        import mailbox_report
-
         for path in mailbox_report.write(document, options.out, options.docs):
             progress(f"written: {path}")
     for failure in failures:

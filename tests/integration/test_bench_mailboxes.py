@@ -70,7 +70,7 @@ def test_report_is_written_from_what_was_measured_before(
     for by_people in ("### What is measured", "## Core store"):
         assert before[before.index(by_people) :][:500] in text
     pictures = {path.name for path in (tmp_path / "img").iterdir()}
-    assert pictures == {f"benchmarks-{name}.png" for name in ("send", "latency", "resources")}
+    assert pictures == {f"benchmarks-{name}.png" for name in ("send", "latency", "wait")}
     assert all(f"img/{picture}" in text for picture in pictures)
 
     page.write_text("no place")
@@ -95,6 +95,22 @@ def test_rows_that_are_measured_again_replace_only_themselves(
     assert list(rows[-1]["contenders"]) == ["mq9"]
 
 
+def test_a_server_that_fails_costs_its_row_and_the_success_but_not_the_others(
+    quick: tuple[dict[str, Any], subprocess.CompletedProcess[str]],
+) -> None:
+    result, _ = quick
+    kept = OUT.with_name(f"{OUT.name}-failed")
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir()
+    shutil.copy(OUT / "result.json", kept)
+    words = ["--quick", "--only", "CREATE interval", "--servers", "Redis", "--redis-cmd", "false"]
+    run = compare(*words, out=kept)
+    assert run.returncode == 1
+    assert "FAILED: CREATE interval: Redis: " in run.stderr
+    rows = json.loads((kept / "result.json").read_text("utf-8"))["rows"]
+    assert rows == result["rows"]
+
+
 def test_every_row_of_the_issue_is_there_and_an_unknown_one_is_named() -> None:
     run = compare("--only", "no such row")
     assert run.returncode == 1
@@ -108,7 +124,7 @@ def test_every_row_of_the_issue_is_there_and_an_unknown_one_is_named() -> None:
             assert f"FETCH+ACK {sync}, batches of {batch}\n" in run.stderr
         assert f"SEND {sync}, 64 KiB, 8 x 64\n" in run.stderr
         assert f"SEND {sync}, 128 B, 8 x 64, mixed priorities\n" in run.stderr
-        assert f"LATENCY of SEND {sync}" in run.stderr
+        assert f"LATENCY {sync}, 128 B, 8 connections\n" in run.stderr
         assert f"CREATE {sync}\n" in run.stderr
     assert "BACKLOG interval, 128 B\n" in run.stderr
     assert "WAIT interval\n" in run.stderr
