@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mq9.server.running import Running
 
 FIRST_SEGMENT = 1
-"""To be kept by whoever opens the store: before it is known how far the export is, nothing may go."""
+"""What to keep until it is known how far the export is: from here on, nothing may go."""
 
 
 class Exporting:
