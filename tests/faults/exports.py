@@ -35,13 +35,14 @@ class Exported:
         """Files that were whole, by name and inode: a piece may be begun again, under its name."""
         self.files = 0
 
-    def look(self) -> None:
-        """Reads every file that is new, to its end, and the manifest."""
+    def look(self, most: int | None = None) -> None:
+        """Reads every file that is new, or the newest few, to its end, and the manifest."""
         manifest = self.out / "manifest.json"
         if manifest.exists():
             self._try(manifest, lambda: json.loads(manifest.read_text("utf-8")))
         for dataset in ("messages", "events"):
-            for file in (self.out / dataset).rglob("*.parquet"):
+            files = sorted((self.out / dataset).rglob("*.parquet"), reverse=True)
+            for file in files[:most]:
                 self._look_at(file)
 
     def _look_at(self, file: Path) -> None:

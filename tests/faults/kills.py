@@ -246,7 +246,7 @@ class Run:
 
         Readers of its export look at it at that moment, and when the broker is gone.
         """
-        self.exported.look()
+        self.exported.look(most=2)
         self.supervisor.kill()
         self.exported.look()
         self.gate.close()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mq9.config.options import Export as ExportOptions
     from mq9.server.running import Running
 
-# Before it is known how far the export is, nothing may go.
-_FIRST_SEGMENT = 1
+FIRST_SEGMENT = 1
+"""What to keep until it is known how far the export is: from here on, nothing may go."""
 
 
 class Exporting:
@@ -32,7 +32,6 @@ class Exporting:
         self._failure = ""
         self._threads = ThreadPoolExecutor(1, "mq9-export")
         running.export = {"dir": str(options.dir), "messages": 0, "events": 0, "error": ""}
-        running.store.keep_segments(_FIRST_SEGMENT, options.keep_bytes)
 
     def start(self) -> None:
         """Begin to export."""
@@ -69,7 +68,7 @@ class Exporting:
             return self._export.run(store)
         finally:
             segment, _ = self._export.position()
-            store.keep_segments(max(segment, _FIRST_SEGMENT), options.keep_bytes)
+            store.keep_segments(max(segment, FIRST_SEGMENT), options.keep_bytes)
 
     def _note(self, summary: ExportSummary) -> None:
         if self._failure:

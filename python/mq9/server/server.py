@@ -22,7 +22,7 @@ from mq9.errors import StoreError, StoreLocked
 from mq9.server import ports_file
 from mq9.server.clock import now_ms
 from mq9.server.door import Door
-from mq9.server.exporting import Exporting
+from mq9.server.exporting import FIRST_SEGMENT, Exporting
 from mq9.server.info import Identity
 from mq9.server.lame_duck import retire
 from mq9.server.listener import Listener, listen
@@ -305,7 +305,7 @@ class Server:
 
 def _open_store(options: Options) -> Store:
     try:
-        return Store(
+        store = Store(
             options.data_dir,
             sync=options.sync,
             sync_interval_ms=options.sync_interval_ms,
@@ -313,6 +313,10 @@ def _open_store(options: Options) -> Store:
             checkpoint_bytes=options.checkpoint_bytes,
             maintain_every_ms=options.upkeep_ms,
         )
+        if options.export is not None:
+            # Before upkeep has its first round: it would give back what was not exported yet.
+            store.keep_segments(FIRST_SEGMENT, options.export.keep_bytes)
+        return store
     except StoreLocked as error:
         raise StartError(
             f"the data directory {options.data_dir} is in use by another process; "
