@@ -77,7 +77,7 @@ test-rust: ## Run the tests of the Rust core
 
 .PHONY: test-py
 test-py: $(INSTALLED) $(if $(GO),$(NATS_CLI_BUILT)) ## Run the Python tests, in as many processes as there are cores
-	$(BIN)/pytest -n logical --maxprocesses 4 --dist loadgroup -p no:benchmark -m "not alone"
+	$(BIN)/pytest -n logical --maxprocesses 4 -p no:benchmark -m "not alone"
 	$(BIN)/pytest -p no:benchmark -m alone
 
 .PHONY: nats-cli

@@ -7,18 +7,26 @@ from pathlib import Path
 
 import pytest
 from tests.peers import NATS_SERVER, NATS_SERVER_BINARY, Serve, Server, start
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+
+SPARK = "tests/spark/"
 
 # A shell that runs tests in the background has them ignore it, and all that they start with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class ByFile(LoadFileScheduling):  # type: ignore[misc]
     """Tests of one file run in one process, and so do all that share the session of Spark."""
-    for item in items:
-        folder = item.path.parent
-        shared = folder if folder.name == "spark" else item.path
-        item.add_marker(pytest.mark.xdist_group(shared.name))
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return SPARK if file.startswith(SPARK) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
+    """How tests are dealt to processes."""
+    return ByFile(config, log)
 
 
 def starter(folder: Path, stack: ExitStack) -> Serve:
