@@ -142,7 +142,6 @@ def mounted_run(cuts: int, seed: int, data: Path, cut: str) -> Callable[[], bool
 
 def booked(outcome: Outcome, part: str, fault: str, folder: Path, note: str = "") -> bool:
     """Writes down what a run came to; its folder stays if something was wrong."""
-    doubled = outcome.broken["duplicated"] + outcome.broken["came back"]
     reordered = outcome.broken["reordered"]
     note = f"{note}; " if note else ""
     note += f"{reordered} reordered; {outcome.repeated:,} unacknowledged delivered again; "
@@ -154,8 +153,8 @@ def booked(outcome: Outcome, part: str, fault: str, folder: Path, note: str = ""
             fault,
             outcome.kills,
             outcome.acknowledged,
-            outcome.broken["lost"],
-            doubled,
+            outcome.lost,
+            outcome.doubled,
             outcome.times.ready_s[1:],
             outcome.times.fetch_s[1:],
             note,
@@ -181,6 +180,7 @@ def tests_of(parts: list[str]) -> list[str]:
             "test_store_processes",
             "test_order_under_load",
             "test_registry_crash",
+            "test_export_of_dead_segments",
         ],
         "power": ["test_kills"],
         "disk": [

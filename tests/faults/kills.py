@@ -49,6 +49,17 @@ class Outcome:
     exported: int = 0
     """Messages in the export."""
 
+    @property
+    def lost(self) -> int:
+        """How many messages are gone, from the broker or its export."""
+        return sum(self.broken[rule] for rule in ("lost", "left over", "not exported"))
+
+    @property
+    def doubled(self) -> int:
+        """How many came again, or are there twice."""
+        again = ("duplicated", "came back", "in both", "stored twice", "exported twice")
+        return sum(self.broken[rule] for rule in again)
+
 
 def any_level(choose: random.Random, _uid: int) -> dict[str, object]:
     return {"priority": choose.choice(["critical", "urgent", "normal", "normal", "notify", "7"])}

@@ -243,7 +243,9 @@ def test_control_a_broker_that_stalls_is_noticed(target: Server) -> None:
         stalling.join()
     finally:
         bystander.close()
-    assert not Measured(quiet, during, quiet, 0).is_fine
+    found = Measured(quiet, during, quiet, 0)
+    assert not found.is_fine
+    record(Row("clients", "control: a broker that stalls", 1, note=f"{found}, as it must be"))
 
 
 def test_control_without_limits_memory_grows(serve: Serve, elsewhere: Server) -> None:
@@ -261,3 +263,4 @@ def test_control_connections_that_stay_are_noticed(target: Server) -> None:
     for mail in held:
         mail.close()
     until(lambda: files(target) <= descriptors, "all are gone")
+    record(Row("clients", "control: connections that stay", 1, note="noticed, as they must be"))
