@@ -11,7 +11,7 @@ use mq9_core::time::Now;
 use mq9_core::wire::op::Message;
 use mq9_sim::SimDisk;
 
-use crate::world::{FAR, Given, NEAR, OPTIONS, everything, fetch, open};
+use crate::world::{FAR, Given, NEAR, OPTIONS, REPLACING, everything, fetch, open};
 
 /// A group as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,6 +174,9 @@ fn once(what: &str, payloads: impl Iterator<Item = String>) -> Result<BTreeSet<S
 /// The bytes as text, with the filling of a payload counted instead of shown.
 fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
+    if let Some((start, _)) = text.split_once(REPLACING) {
+        return format!("{start}{REPLACING}");
+    }
     let start = text.trim_end_matches('x');
     format!("{start}{}", text.len() - start.len())
 }

@@ -199,7 +199,7 @@ fn random_workloads_cut_at_random_lose_and_invent_nothing() {
 /// `MQ9_FAULTS_STEPS` makes the run longer, as `make faults` does.
 #[test]
 fn a_long_random_run_cut_at_every_sync_loses_and_invents_nothing() {
-    let steps = std::env::var("MQ9_FAULTS_STEPS").map_or(100, |steps| steps.parse().unwrap());
+    let steps = std::env::var("MQ9_FAULTS_STEPS").map_or(300, |steps| steps.parse().unwrap());
     let mut play = Play::new(script::random(&mut Dice(7), steps));
     let syncs = play.syncs();
     assert!(syncs.len() > steps / 4, "only {} syncs", syncs.len());
