@@ -127,3 +127,29 @@ fn ids_that_come_ascending_leave_full_nodes_and_those_that_go_leave_none() {
     }
     assert_eq!((map.unshared(), map.len()), (0, 0));
 }
+
+#[test]
+fn an_id_that_comes_back_is_found_after_the_nodes_around_it_were_joined() {
+    // Two nodes over 64 leaves of 64 ids each, and one over the rest.
+    let second = 64 * 64;
+    let mut map = ById::default();
+    for id in 0..3 * second {
+        map.insert(id, id);
+    }
+    for id in second..second + 64 {
+        map.remove(id);
+    }
+    // Its leaf has gone: it is first in the next one.
+    map.insert(second + 9, 0);
+    for id in (64..second).chain(second + 200..3 * second) {
+        map.remove(id);
+    }
+    assert!(map.unshared() <= 8, "nothing was joined");
+    assert_eq!(map.get(second + 9), Some(&0));
+    let left = (0..64).chain([second + 9]).chain(second + 64..second + 200);
+    assert!(map.iter().map(|(id, _)| id).eq(left.clone()));
+    for id in left {
+        assert!(map.remove(id).is_some(), "{id}");
+    }
+    assert!(map.is_empty());
+}
