@@ -36,6 +36,7 @@ fn run(scale: Scale, only: Option<&str>) -> Result<()> {
     if wanted("rates") {
         rates::append(scale, &mut table)?;
         rates::consume(scale, &mut table)?;
+        rates::keyed(scale, &mut table)?;
     }
     if wanted("mailboxes") {
         memory::mailboxes(scale, &mut table);

@@ -7,13 +7,14 @@ use std::time::Duration;
 use mq9_benches::Result;
 use mq9_benches::{append as append_all, consume as consume_batch, create, open, scratch, time};
 use mq9_core::mailbox::Policy;
-use mq9_core::store::{NewMailbox, Store};
+use mq9_core::store::{NewMailbox, Send, Store};
 
 use crate::Scale;
 use crate::table::{Table, median, millions};
 
 const ADDRESS: &str = "agent.inbox";
 const BATCH: usize = 100;
+const KEYS: usize = 1_000;
 /// What a record has besides address and payload.
 const FRAME: usize = 20 + 42;
 
@@ -96,6 +97,52 @@ pub fn consume(scale: Scale, table: &mut Table) -> Result<()> {
         } else {
             table.check(&what, measured, ">= 1", ratio >= 1.0);
         }
+    }
+    Ok(())
+}
+
+/// Messages with keys, against the same without: each with a key of its own, or in place of an earlier one.
+pub fn keyed(scale: Scale, table: &mut Table) -> Result<()> {
+    let count = scale.messages / 20;
+    let payload = mq9_benches::payload(100);
+    let keys: Vec<String> = (0..count).map(|n| format!("key.{n:08}")).collect();
+    let mut rates = [const { Vec::new() }; 3];
+    for _ in 0..scale.rounds {
+        for (rates, different) in rates.iter_mut().zip([0, count, KEYS]) {
+            let dir = scratch();
+            let mut store = open(dir.path())?;
+            create(&mut store, ADDRESS, mq9_benches::clock())?;
+            let (spent, done) = time(|| append_keyed(&mut store, &payload, &keys, different));
+            done?;
+            rates.push(per_second(count, spent));
+        }
+    }
+    let [plain, own, replacing] = rates.map(median);
+    for (what, rate) in [
+        ("with a key of its own", own),
+        ("with one of 1,000 keys, in place of the message before", replacing),
+    ] {
+        let what = format!("append 100 B {what}, in batches of 100, part of the rate without keys");
+        let measured = format!("{:.2} ({} of {})", rate / plain, millions(rate), millions(plain));
+        table.note(&what, measured);
+    }
+    Ok(())
+}
+
+/// Appends as many messages as there are keys, with so many different ones; none has one if that is 0.
+fn append_keyed(
+    store: &mut Store,
+    payload: &[u8],
+    keys: &[String],
+    different: usize,
+) -> Result<()> {
+    for begin in (0..keys.len()).step_by(BATCH) {
+        let now = mq9_benches::clock();
+        for n in begin..keys.len().min(begin + BATCH) {
+            let key = n.checked_rem(different).map_or("", |at| &keys[at]);
+            store.send(ADDRESS, &Send { key, ..Send::new(payload) }, now)?;
+        }
+        store.flush()?;
     }
     Ok(())
 }

@@ -138,20 +138,58 @@ fn spread(of: &[f64]) -> String {
     )
 }
 
-/// What it takes to capture one large mailbox, which is a single step.
-fn capture(keyed: bool, count: usize) -> Result<f64> {
-    let dir = scratch();
-    let mut store = open(dir.path())?;
-    create(&mut store, "large", clock())?;
+/// What makes a mailbox large.
+#[derive(Debug, Clone, Copy)]
+enum Large {
+    Messages,
+    Keys,
+    Expiries,
+    Delays,
+    /// Each member holds a few.
+    Deliveries,
+}
+
+const HOUR_MS: u64 = 3_600_000;
+const HELD_BY_A_MEMBER: usize = 10;
+
+fn fill(store: &mut Store, large: Large, count: usize) -> Result<()> {
+    create(store, "large", clock())?;
     for n in 0..count {
         let key = format!("key.{n:08}");
-        let key = if keyed { key.as_str() } else { "" };
-        store.send("large", &Send { key, ..Send::new(b"x") }, clock())?;
+        let plain = Send::new(b"x");
+        let send = match large {
+            Large::Keys => Send { key: &key, ..plain },
+            Large::Expiries => Send { ttl_ms: HOUR_MS, ..plain },
+            Large::Delays => Send { delay_ms: HOUR_MS, ..plain },
+            Large::Messages | Large::Deliveries => plain,
+        };
+        store.send("large", &send, clock())?;
     }
-    let mut checkpointer = store.begin_checkpoint()?;
-    let begin = processor_ns();
-    store.capture(&mut checkpointer, 1)?;
-    Ok(processor_ns() - begin)
+    if matches!(large, Large::Deliveries) {
+        for n in 0..count / HELD_BY_A_MEMBER {
+            let mut request = Fetch::group("large", "g", HELD_BY_A_MEMBER);
+            request.ack_wait_ms = HOUR_MS;
+            request.conn = n as u64;
+            store.fetch(request, clock())?;
+        }
+    }
+    Ok(store.flush()?)
+}
+
+/// The longest of five captures of one large mailbox, which are a single step each.
+fn capture(large: Large, count: usize) -> Result<f64> {
+    let dir = scratch();
+    let mut store = open(dir.path())?;
+    fill(&mut store, large, count)?;
+    let mut longest = 0.0_f64;
+    for _ in 0..5 {
+        let mut checkpointer = store.begin_checkpoint()?;
+        let begin = processor_ns();
+        store.capture(&mut checkpointer, 1)?;
+        longest = longest.max(processor_ns() - begin);
+        checkpointer.write()?;
+    }
+    Ok(longest)
 }
 
 /// Fetches while upkeep has its hands full, and while it has nothing to do.
@@ -208,11 +246,16 @@ pub fn waits(table: &mut Table) -> Result<()> {
     table.note("the same, without upkeep", spread(&sorted(idle_waits)));
     table.note("a fetch takes, while upkeep works", spread(&sorted(reads)));
     table.note("the same, without upkeep", spread(&sorted(idle_reads)));
-    for (what, keyed, count) in [
-        ("one step of upkeep that captures a mailbox of 1,000,000 messages", false, 1_000_000),
-        ("the same with 100,000 messages that have keys", true, 100_000),
+    for (what, large, count) in [
+        ("a mailbox of 1,000,000 messages", Large::Messages, 1_000_000),
+        ("100,000 messages that have keys", Large::Keys, 100_000),
+        ("100,000 messages that expire", Large::Expiries, 100_000),
+        ("100,000 delayed messages", Large::Delays, 100_000),
+        ("100,000 messages that 10,000 members hold", Large::Deliveries, 100_000),
     ] {
-        table.note(what, format!("{:.0} us", capture(keyed, count)? / 1e3));
+        let ns = capture(large, count)?;
+        let what = format!("one step of upkeep that captures {what}, the longest of 5");
+        table.check(&what, format!("{:.0} us", ns / 1e3), "<= 300 us", ns <= 300e3);
     }
     Ok(())
 }

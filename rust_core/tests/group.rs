@@ -500,6 +500,19 @@ fn a_decoded_group_is_the_same_with_its_leases_dropped() {
 }
 
 #[test]
+fn an_ack_of_a_removed_message_confirms_what_came_before_it_after_a_restart_too() {
+    let mut g = group();
+    fetch(&mut g, &m(1), &[lane(NORMAL, 0..3)], ALL);
+    g.forget(1);
+    let mut bytes = Vec::new();
+    g.encode(&mut bytes);
+    let mut d = Group::decode(&bytes).unwrap();
+    // The store finds again that the message is not there.
+    assert!(d.forget(1));
+    assert_eq!(plan_one(&d, 1, None), Ok(vec![0]));
+}
+
+#[test]
 fn a_group_has_exactly_these_bytes() {
     let mut start = [0u64; LEVELS];
     start[NORMAL.index()] = 2;

@@ -28,49 +28,84 @@
 
 use hashbrown::HashMap;
 
-use crate::mailbox::{LEVELS, Level};
+use crate::mailbox::{ById, LEVELS, Level};
 use crate::wire::bytes::{Put, Reader};
 
-use super::{Delivered, Group, Member};
+use super::member::{MemberId, Names};
+use super::{Delivered, Delivery, Group, Member};
 
 const NAMED: u8 = 0;
 const CONN: u8 = 1;
 const NOBODY: u32 = u32::MAX;
 const DELIVERY_LEN: usize = 17;
 
-impl Group {
+/// A group as it was when the snapshot was taken.
+#[derive(Debug)]
+pub struct GroupSnapshot {
+    start: [u64; LEVELS],
+    cursors: [u64; LEVELS],
+    deliveries: ById<Delivery>,
+    gone: ById<Delivery>,
+    members: Names,
+}
+
+impl GroupSnapshot {
     /// Appends the group to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for number in self.start.iter().chain(&self.cursors) {
             out.put_u64(*number);
         }
-        let mut numbers: HashMap<&Member, u32, foldhash::fast::RandomState> = HashMap::default();
-        let mut members = Vec::new();
         // What has gone is found to be so when the group is read back: its message is not there.
-        let all = self.deliveries.iter().chain(&self.gone);
-        let count = self.deliveries.len() + self.gone.len();
-        let mut deliveries = Vec::with_capacity(count * DELIVERY_LEN);
-        for pending in self.in_order(all) {
-            let number = pending.member.map_or(NOBODY, |member| {
+        let mut all: Vec<_> = self.deliveries.iter().chain(self.gone.iter()).collect();
+        all.sort_unstable_by_key(|(_, delivery)| delivery.seq);
+        let mut numbers: HashMap<MemberId, u32, foldhash::fast::RandomState> = HashMap::default();
+        let mut members = Vec::new();
+        let mut deliveries = Vec::with_capacity(all.len() * DELIVERY_LEN);
+        for (msg_id, delivery) in &all {
+            let member = delivery.member.and_then(|id| Some((id, self.members.get(id)?)));
+            let number = member.map_or(NOBODY, |(id, member)| {
                 let next = numbers.len() as u32;
-                *numbers.entry(member).or_insert_with(|| {
+                *numbers.entry(id).or_insert_with(|| {
                     encode_member(member, &mut members);
                     next
                 })
             });
-            let Delivered { level, msg_id, count } = pending.delivered;
-            deliveries.put_u64(msg_id);
-            deliveries.put_u8(level.number());
-            deliveries.put_u32(count);
+            deliveries.put_u64(*msg_id);
+            deliveries.put_u8(delivery.level.number());
+            deliveries.put_u32(delivery.count);
             deliveries.put_u32(number);
         }
         out.put_u32(numbers.len() as u32);
         out.extend_from_slice(&members);
-        out.put_u32(count as u32);
+        out.put_u32(all.len() as u32);
         out.extend_from_slice(&deliveries);
     }
+}
 
-    /// The group that these bytes are, all of them; `None` if they are not what [`Group::encode`] writes.
+impl Group {
+    /// The group as it is now, to be encoded by another thread. Copies little, however much is delivered.
+    pub fn snapshot(&self) -> GroupSnapshot {
+        GroupSnapshot {
+            start: self.start,
+            cursors: self.cursors,
+            deliveries: self.deliveries.clone(),
+            gone: self.gone.clone(),
+            members: self.members.names().clone(),
+        }
+    }
+
+    /// How much a snapshot copies.
+    pub fn unshared(&self) -> usize {
+        let names = self.members.names().unshared();
+        1 + self.deliveries.unshared() + self.gone.unshared() + names
+    }
+
+    /// Appends the group to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.snapshot().encode(out);
+    }
+
+    /// The group that these bytes are, all of them; `None` if they are not what [`GroupSnapshot::encode`] writes.
     pub fn decode(bytes: &[u8]) -> Option<Group> {
         let mut input = Reader::new(bytes);
         let mut group = Group::new(decode_levels(&mut input)?);
@@ -93,7 +128,7 @@ impl Group {
             let level = Level::new(input.u8()?)?;
             let delivered = Delivered { level, msg_id, count: input.u32()? };
             // At or after the cursor it would be delivered again as new.
-            if msg_id >= group.cursors[level.index()] || group.deliveries.contains_key(&msg_id) {
+            if msg_id >= group.cursors[level.index()] || group.deliveries.get(msg_id).is_some() {
                 return None;
             }
             let member = match input.u32()? {

@@ -4,11 +4,13 @@
 //! an entry of a member's order still stands is asked of the caller, who keeps the deliveries.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::slab::{Slab, Slot};
+use crate::mailbox::ById;
 
 /// A consumer within a group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,7 +34,7 @@ impl Member {
 }
 
 /// The short name of a member that holds deliveries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct MemberId(Slot);
 
 /// One message a member received: the delivery's `seq` and its `msg_id`.
@@ -40,7 +42,7 @@ pub(super) type Received = (u64, u64);
 
 #[derive(Debug)]
 struct Holder {
-    member: Member,
+    member: Arc<Member>,
     /// Deliveries that are this member's now. Never 0 between calls of the group.
     live: usize,
     /// What it received, ascending in `seq`; may hold entries that are no longer its own.
@@ -52,8 +54,24 @@ struct Holder {
 /// The members that hold deliveries; one without any is forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    ids: HashMap<Member, MemberId, RandomState>,
+    ids: HashMap<Arc<Member>, MemberId, RandomState>,
     table: Slab<Holder>,
+    names: Names,
+}
+
+/// The members by their short names.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Names(ById<Arc<Member>>);
+
+impl Names {
+    pub(super) fn get(&self, id: MemberId) -> Option<&Member> {
+        self.0.get(id.0.number()).map(|member| &**member)
+    }
+
+    /// How many items a copy does not share.
+    pub(super) fn unshared(&self) -> usize {
+        self.0.unshared()
+    }
 }
 
 impl Members {
@@ -66,15 +84,21 @@ impl Members {
         if let Some(id) = self.id_of(member) {
             return id;
         }
-        let holder =
-            Holder { member: member.clone(), live: 0, order: VecDeque::new(), gone: vec![] };
+        let member = Arc::new(member.clone());
+        let holder = Holder {
+            member: Arc::clone(&member),
+            live: 0,
+            order: VecDeque::new(),
+            gone: Vec::new(),
+        };
         let id = MemberId(self.table.insert(holder));
-        self.ids.insert(member.clone(), id);
+        self.names.0.insert(id.0.number(), Arc::clone(&member));
+        self.ids.insert(member, id);
         id
     }
 
-    pub(super) fn name(&self, id: MemberId) -> Option<&Member> {
-        self.table.get(id.0).map(|holder| &holder.member)
+    pub(super) fn names(&self) -> &Names {
+        &self.names
     }
 
     /// What the member received, in order; entries may have been taken from it since.
@@ -109,6 +133,7 @@ impl Members {
         holder.live -= 1;
         if holder.live == 0 {
             if let Some(holder) = self.table.remove(id.0) {
+                self.names.0.remove(id.0.number());
                 self.ids.remove(&holder.member);
                 return holder.gone;
             }

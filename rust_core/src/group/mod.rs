@@ -27,19 +27,14 @@ mod slab;
 
 use std::collections::BTreeSet;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-
-use crate::mailbox::{LEVELS, Level};
+use crate::mailbox::{ById, LEVELS, Level};
 
 use lease::{LeaseId, Leases};
 use member::{MemberId, Members};
 
+pub use codec::GroupSnapshot;
 pub use member::Member;
 pub use plan::{FetchLimits, Pick, Plan};
-
-/// A map emptied above this capacity gives its memory back.
-const KEEP_CAPACITY: usize = 4096;
 
 /// One message handed to a member: what the log remembers of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,11 +74,10 @@ pub struct Group {
     start: [u64; LEVELS],
     cursors: [u64; LEVELS],
     next_seq: u64,
-    /// The broker assigns the keys, so a fixed hash is safe.
-    deliveries: HashMap<u64, Delivery, FixedState>,
+    deliveries: ById<Delivery>,
     /// Messages that left the mailbox while their member had more of the same batch: an ACK of one
     /// still confirms what came before it.
-    gone: HashMap<u64, Delivery, FixedState>,
+    gone: ById<Delivery>,
     available: BTreeSet<(Level, u64)>,
     members: Members,
     leases: Leases,
@@ -96,8 +90,8 @@ impl Group {
             start,
             cursors: start,
             next_seq: 0,
-            deliveries: HashMap::default(),
-            gone: HashMap::default(),
+            deliveries: ById::default(),
+            gone: ById::default(),
             available: BTreeSet::new(),
             members: Members::default(),
             leases: Leases::default(),
@@ -154,7 +148,7 @@ impl Group {
         let mut confirmed = 0;
         let mut untrimmed: Option<MemberId> = None;
         for msg_id in msg_ids {
-            let Some(delivery) = self.deliveries.remove(&msg_id) else { continue };
+            let Some(delivery) = self.deliveries.remove(msg_id) else { continue };
             confirmed += 1;
             self.let_go(msg_id, &delivery);
             if untrimmed != delivery.member {
@@ -163,7 +157,6 @@ impl Group {
             }
         }
         self.trim(untrimmed);
-        self.shrink();
         confirmed
     }
 
@@ -171,7 +164,7 @@ impl Group {
     /// deadline, to nobody until then. False if it is not pending. The deadline is volatile; that the
     /// message was given back is not, or a later cumulative ACK would confirm it after a restart.
     pub fn nak(&mut self, msg_id: u64, until_mono_ms: Option<u64>) -> bool {
-        let member = match self.deliveries.get(&msg_id) {
+        let member = match self.deliveries.get(msg_id) {
             Some(delivery) => delivery.member,
             None => return false,
         };
@@ -183,7 +176,7 @@ impl Group {
     /// The member that holds this message needs it at least until `until_mono_ms`; also if its lease
     /// has ended and nobody else has taken the message yet. False if no member holds it.
     pub fn progress(&mut self, msg_id: u64, until_mono_ms: u64) -> bool {
-        let Some(delivery) = self.deliveries.get_mut(&msg_id) else { return false };
+        let Some(delivery) = self.deliveries.get_mut(msg_id) else { return false };
         if delivery.member.is_none() {
             return false;
         }
@@ -206,7 +199,7 @@ impl Group {
         let Some(id) = self.members.id_of(member) else { return 0 };
         let before = self.available.len();
         for (seq, msg_id) in self.members.order(id) {
-            let Some(delivery) = self.deliveries.get_mut(&msg_id) else { continue };
+            let Some(delivery) = self.deliveries.get_mut(msg_id) else { continue };
             if delivery.seq != seq || delivery.member != Some(id) {
                 continue;
             }
@@ -220,13 +213,12 @@ impl Group {
 
     /// The message left the mailbox: deleted, expired or replaced. True if it was pending.
     pub fn forget(&mut self, msg_id: u64) -> bool {
-        let Some(delivery) = self.deliveries.remove(&msg_id) else { return false };
+        let Some(delivery) = self.deliveries.remove(msg_id) else { return false };
         self.let_go(msg_id, &delivery);
         if delivery.member.is_some_and(|member| self.members.note_gone(member, msg_id)) {
             self.gone.insert(msg_id, Delivery { lease: None, ..delivery });
         }
         self.trim(delivery.member);
-        self.shrink();
         true
     }
 
@@ -240,7 +232,7 @@ impl Group {
         let before = self.available.len();
         while let Some((lease, msg_ids)) = self.leases.end_due(now_mono_ms) {
             for msg_id in msg_ids {
-                let Some(delivery) = self.deliveries.get_mut(&msg_id) else { continue };
+                let Some(delivery) = self.deliveries.get_mut(msg_id) else { continue };
                 if delivery.lease == Some(lease) {
                     delivery.lease = None;
                     self.available.insert((delivery.level, msg_id));
@@ -284,34 +276,27 @@ impl Group {
 
     /// A message delivered and not yet acknowledged.
     pub fn pending(&self, msg_id: u64) -> Option<Pending<'_>> {
-        self.deliveries.get(&msg_id).map(|delivery| self.view(msg_id, delivery))
+        self.deliveries.get(msg_id).map(|delivery| self.view(msg_id, delivery))
     }
 
     /// All messages delivered and not yet acknowledged, in the order of their last delivery.
     pub fn all_pending(&self) -> impl Iterator<Item = Pending<'_>> {
-        self.in_order(self.deliveries.iter())
-    }
-
-    fn in_order<'a>(
-        &'a self,
-        deliveries: impl Iterator<Item = (&'a u64, &'a Delivery)>,
-    ) -> impl Iterator<Item = Pending<'a>> {
-        let mut ordered: Vec<_> = deliveries.collect();
+        let mut ordered: Vec<_> = self.deliveries.iter().collect();
         ordered.sort_unstable_by_key(|(_, delivery)| delivery.seq);
-        ordered.into_iter().map(|(&msg_id, delivery)| self.view(msg_id, delivery))
+        ordered.into_iter().map(|(msg_id, delivery)| self.view(msg_id, delivery))
     }
 
     fn view(&self, msg_id: u64, delivery: &Delivery) -> Pending<'_> {
         Pending {
             delivered: Delivered { level: delivery.level, msg_id, count: delivery.count },
-            member: delivery.member.and_then(|member| self.members.name(member)),
+            member: delivery.member.and_then(|member| self.members.names().get(member)),
             until_mono_ms: delivery.lease.and_then(|lease| self.leases.deadline_ms(lease)),
         }
     }
 
     /// Whether what `member` received as `seq` is still its own.
     fn stands(&self, member: MemberId, seq: u64, msg_id: u64) -> bool {
-        self.deliveries.get(&msg_id).is_some_and(|d| d.seq == seq && d.member == Some(member))
+        self.deliveries.get(msg_id).is_some_and(|d| d.seq == seq && d.member == Some(member))
     }
 
     /// Records one delivery, in place of an earlier one of the same message.
@@ -353,21 +338,13 @@ impl Group {
     /// Nothing is left that an ACK of these could confirm.
     fn forget_gone(&mut self, msg_ids: Vec<u64>) {
         for msg_id in msg_ids {
-            self.gone.remove(&msg_id);
-        }
-    }
-
-    fn shrink(&mut self) {
-        for map in [&mut self.deliveries, &mut self.gone] {
-            if map.is_empty() && map.capacity() > KEEP_CAPACITY {
-                *map = HashMap::default();
-            }
+            self.gone.remove(msg_id);
         }
     }
 
     /// Takes a pending message from its member: available, or parked until the deadline.
     fn detach(&mut self, msg_id: u64, until_mono_ms: Option<u64>) {
-        let Some(mut delivery) = self.deliveries.get(&msg_id).copied() else { return };
+        let Some(mut delivery) = self.deliveries.get(msg_id).copied() else { return };
         self.let_go(msg_id, &delivery);
         delivery.member = None;
         delivery.lease = until_mono_ms.map(|deadline_ms| self.leases.open(deadline_ms));
@@ -382,7 +359,7 @@ impl Group {
         let Some(member) = member else { return };
         let deliveries = &self.deliveries;
         self.members.trim(member, |(seq, msg_id)| {
-            deliveries.get(&msg_id).is_some_and(|d| d.seq == seq && d.member == Some(member))
+            deliveries.get(msg_id).is_some_and(|d| d.seq == seq && d.member == Some(member))
         });
     }
 }

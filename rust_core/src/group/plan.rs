@@ -76,8 +76,7 @@ impl Group {
         for (level, lane) in lanes.iter().take_while(|(level, _)| *level <= limits.max_level) {
             let level = *level;
             for msg_id in self.again(&own, level) {
-                let (Some(entry), Some(delivery)) =
-                    (lane.get(msg_id), self.deliveries.get(&msg_id))
+                let (Some(entry), Some(delivery)) = (lane.get(msg_id), self.deliveries.get(msg_id))
                 else {
                     continue;
                 };
@@ -113,7 +112,7 @@ impl Group {
     /// Messages that nobody holds and that have been delivered `max_deliver` times.
     pub fn exhausted(&self, lanes: &[(Level, Lane)], max_deliver: u32) -> Vec<Pick> {
         let delivered = self.available.iter().filter_map(|&(level, msg_id)| {
-            let count = self.deliveries.get(&msg_id)?.count;
+            let count = self.deliveries.get(msg_id)?.count;
             let (_, lane) = lanes.iter().find(|(l, _)| *l == level)?;
             Some(Pick { level, entry: lane.get(msg_id)?, count })
         });
@@ -134,8 +133,8 @@ impl Group {
         let mut in_order = Vec::new();
         let mut reach: BTreeMap<MemberId, u64> = BTreeMap::new();
         for (msg_id, level) in msg_ids {
-            let pending = self.deliveries.get(&msg_id);
-            match pending.or_else(|| self.gone.get(&msg_id)) {
+            let pending = self.deliveries.get(msg_id);
+            match pending.or_else(|| self.gone.get(msg_id)) {
                 None if !self.was_given(msg_id, level) => return Err(msg_id),
                 None => {}
                 Some(Delivery { member: Some(member), seq, .. }) if cumulative => {
@@ -162,7 +161,7 @@ impl Group {
             .members
             .order(member)
             .filter_map(|(seq, msg_id)| {
-                let delivery = self.deliveries.get(&msg_id)?;
+                let delivery = self.deliveries.get(msg_id)?;
                 let stands = delivery.seq == seq && delivery.member == Some(member);
                 stands.then_some((delivery.level, msg_id))
             })

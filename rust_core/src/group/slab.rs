@@ -6,10 +6,14 @@
 use std::num::NonZeroU32;
 
 /// The number of a slot in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Slot(NonZeroU32);
 
 impl Slot {
+    pub(super) fn number(self) -> u64 {
+        u64::from(self.0.get())
+    }
+
     fn index(self) -> usize {
         self.0.get() as usize - 1
     }

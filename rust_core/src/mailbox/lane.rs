@@ -163,6 +163,11 @@ impl Lane {
         LaneSnapshot::new(self.chunks.iter().cloned().collect(), self.live)
     }
 
+    /// How many chunks a snapshot has.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
     /// Bytes on the heap, including what is shared with snapshots.
     pub fn heap_bytes(&self) -> usize {
         let entries: usize = self.chunks.iter().map(Chunk::heap_bytes).sum();

@@ -1,6 +1,7 @@
 //! A mailbox: its lanes, keys, delayed messages and limits. Knows nothing of groups, files or clocks.
 
 mod address;
+mod by_id;
 mod chunk;
 pub mod lane;
 mod lane_codec;
@@ -12,6 +13,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 pub use address::{MAX_ADDRESS, check_address, check_name};
+pub use by_id::ById;
 pub use lane::{Entry, Lane};
 pub use lane_codec::{LanePart, LaneSnapshot};
 pub use level::{LEVELS, Level};

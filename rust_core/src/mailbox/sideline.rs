@@ -1,11 +1,11 @@
-//! What only some mailboxes have: keys, expiries, delayed messages, payloads in memory.
+//! What only some mailboxes have: keys, expiries, delayed messages, payloads in memory. What a checkpoint captures is in
+//! maps by id, which it need not copy.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::{Entry, KEYED};
+use super::{ById, Entry, KEYED};
 use crate::log::Lsn;
 use crate::timer::TimerKey;
 
@@ -34,11 +34,11 @@ pub struct Sideline {
     /// The message of each key.
     pub keys: HashMap<Arc<str>, u64, Hash>,
     /// The key of each keyed message.
-    pub keyed: HashMap<u64, Arc<str>, Hash>,
+    pub keyed: ById<Arc<str>>,
     /// Expiry time and timer of each message that has its own.
-    pub expiries: HashMap<u64, (u64, TimerKey), Hash>,
+    pub expiries: ById<(u64, TimerKey)>,
     /// Delayed messages by delay number.
-    pub delayed: BTreeMap<u64, Delayed>,
+    pub delayed: ById<Delayed>,
     /// The next delay number.
     pub next_delay: u64,
     /// Encoded messages of the memory tier by `msg_id`.
@@ -50,7 +50,7 @@ pub struct Sideline {
 }
 
 impl Sideline {
-    /// Makes `msg_id` the message of `key`; returns the one it replaces.
+    /// Makes `msg_id` the message of `key`; returns the one it replaces, which is to leave its lane.
     pub fn set_key(&mut self, key: &str, msg_id: u64) -> Option<u64> {
         let key: Arc<str> = match self.keys.get_key_value(key) {
             Some((key, _)) => Arc::clone(key),
@@ -60,10 +60,15 @@ impl Sideline {
         self.keys.insert(key, msg_id)
     }
 
+    /// How much of it a checkpoint copies.
+    pub fn unshared(&self) -> usize {
+        self.keyed.unshared() + self.expiries.unshared() + self.delayed.unshared()
+    }
+
     /// Drops what is kept for a message that left its lane. Its expiry is the caller's, for the timer.
     pub(super) fn forget(&mut self, entry: &Entry) {
         if entry.flags & KEYED != 0
-            && let Some(key) = self.keyed.remove(&entry.msg_id)
+            && let Some(key) = self.keyed.remove(entry.msg_id)
             && self.keys.get(&key) == Some(&entry.msg_id)
         {
             self.keys.remove(&key);

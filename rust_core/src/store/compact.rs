@@ -141,7 +141,7 @@ impl Store {
         let Some(index) = self.state.find(message.address) else { return Ok(false) };
         let Some(slot) = self.state.slot_of(index, number) else { return Ok(false) };
         let place = if kind == kind::DELAYED {
-            slot.mailbox.sideline().and_then(|s| s.delayed.get(&message.msg_id)).map(|d| d.at)
+            slot.mailbox.sideline().and_then(|s| s.delayed.get(message.msg_id)).map(|d| d.at)
         } else {
             slot.mailbox.get(message.msg_id).map(|(_, entry)| entry.at)
         };

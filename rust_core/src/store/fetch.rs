@@ -406,7 +406,7 @@ pub(super) fn is_expired(mailbox: &Mailbox, entry: &Entry, now: Now) -> bool {
     entry.flags & EXPIRES != 0
         && mailbox
             .sideline()
-            .and_then(|sideline| sideline.expiries.get(&entry.msg_id))
+            .and_then(|sideline| sideline.expiries.get(entry.msg_id))
             .is_some_and(|(expires_ms, _)| now.wall_ms >= *expires_ms)
 }
 

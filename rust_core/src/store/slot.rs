@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::group::Group;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Mailbox, Sideline};
 use crate::timer::TimerKey;
 
 /// A group and the timer of its earliest lease.
@@ -75,11 +75,12 @@ impl Slot {
         self.groups.as_deref_mut().map_or(&mut [], Groups::list_mut)
     }
 
-    /// How many things there are to copy when it is captured, messages aside.
+    /// How much there is to copy when it is captured.
     pub fn weight(&self) -> usize {
-        let sideline = self.mailbox.sideline();
-        let sideline = sideline.map_or(0, |s| s.keys.len() + s.expiries.len() + s.delayed.len());
-        sideline + self.groups().iter().map(|group| group.group.outstanding()).sum::<usize>()
+        let lanes = self.mailbox.lanes().iter().map(|(_, lane)| lane.chunks());
+        let groups = self.groups().iter().map(|group| group.group.unshared());
+        let sideline = self.mailbox.sideline().map_or(0, Sideline::unshared);
+        lanes.sum::<usize>() + groups.sum::<usize>() + sideline
     }
 
     /// Takes deliveries of messages that are not there out of every group.

@@ -191,10 +191,11 @@ impl State {
                     }
                 }
             }
-            for (delay_id, delayed) in mailbox.sideline().into_iter().flat_map(|s| &s.delayed) {
+            for (delay_id, delayed) in mailbox.sideline().into_iter().flat_map(|s| s.delayed.iter())
+            {
                 if !tally.count(delayed.at, delayed.len) {
                     let expired = over || (1..=now.wall_ms).contains(&delayed.expires_ms);
-                    lost_delays.push((index, *delay_id, *delayed, expired));
+                    lost_delays.push((index, delay_id, *delayed, expired));
                 }
             }
             mailbox.bytes = tally.finish();
@@ -315,7 +316,7 @@ impl State {
         self.live.add(at, len);
         let sideline = mailbox.sideline_mut();
         sideline.next_delay = sideline.next_delay.max(delay_id + 1);
-        let timer = match sideline.delayed.remove(&delay_id) {
+        let timer = match sideline.delayed.remove(delay_id) {
             // A copy made by compaction keeps its turn among those due at the same time.
             Some(moved) => {
                 self.live.sub(moved.at, moved.len);
@@ -457,14 +458,14 @@ impl State {
 }
 
 fn first_delayed(mailbox: &Mailbox) -> Option<u64> {
-    mailbox.sideline()?.delayed.first_key_value().map(|(&id, _)| id)
+    mailbox.sideline()?.delayed.iter().next().map(|(id, _)| id)
 }
 
 fn take_message(mb: &mut Mailbox, msg_id: u64, timers: &mut Timers, live: &mut LiveBytes) -> bool {
     let Some(entry) = mb.take(msg_id) else { return false };
     live.sub(entry.at, entry.len);
     if entry.flags & EXPIRES != 0
-        && let Some((_, timer)) = mb.sideline_mut().expiries.remove(&msg_id)
+        && let Some((_, timer)) = mb.sideline_mut().expiries.remove(msg_id)
     {
         timers.wall.cancel(timer);
     }
@@ -478,7 +479,7 @@ fn take_delayed(
     live: &mut LiveBytes,
 ) -> Option<Delayed> {
     let sideline = mailbox.sideline_mut();
-    let delayed = sideline.delayed.remove(&delay_id)?;
+    let delayed = sideline.delayed.remove(delay_id)?;
     sideline.memory_delayed.remove(&delay_id);
     timers.wall.cancel(delayed.timer);
     live.sub(delayed.at, delayed.len);

@@ -110,7 +110,7 @@ impl Store {
     fn on_delay_due(&mut self, timer: Timer, now: Now) {
         let (index, delay_id) = (timer.slot, timer.id);
         let slot = self.state.slot(index);
-        let delayed = slot.and_then(|s| s.mailbox.sideline()?.delayed.get(&delay_id));
+        let delayed = slot.and_then(|s| s.mailbox.sideline()?.delayed.get(delay_id));
         let Some(expires_ms) = delayed.map(|delayed| delayed.expires_ms) else { return };
         if expires_ms != 0 && now.wall_ms >= expires_ms {
             self.drop_delayed(index, delay_id, now);
@@ -118,7 +118,7 @@ impl Store {
             let retry = now.wall_ms.saturating_add(RETRY_MS);
             let key = self.state.timers.wall.insert(retry, timer);
             if let Some(slot) = self.state.slot_mut(index)
-                && let Some(delayed) = slot.mailbox.sideline_mut().delayed.get_mut(&delay_id)
+                && let Some(delayed) = slot.mailbox.sideline_mut().delayed.get_mut(delay_id)
             {
                 delayed.timer = key;
             }
@@ -172,7 +172,7 @@ impl Store {
         if let Some(body) = sideline.memory_delayed.get(&delay_id) {
             return Ok(Some(body.to_vec()));
         }
-        let Some(&Delayed { at, len, .. }) = sideline.delayed.get(&delay_id) else {
+        let Some(&Delayed { at, len, .. }) = sideline.delayed.get(delay_id) else {
             return Ok(None);
         };
         let mut bytes = Vec::new();

@@ -8,9 +8,10 @@ use mq9_core::error::Error;
 use mq9_core::mailbox::{LEVELS, Policy};
 use mq9_core::store::{Ack, AckKind, Damage, DamageKind, Send, Store};
 use mq9_core::time::Now;
+use mq9_core::wire::op::Message;
 use mq9_sim::SimDisk;
 
-use crate::world::{FAR, Given, NEAR, OPTIONS, everything, fetch, open};
+use crate::world::{FAR, Given, NEAR, OPTIONS, REPLACING, everything, fetch, open};
 
 /// A group as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub fn observe(disk: &SimDisk) -> Result<Seen, String> {
         let messages: BTreeMap<_, _> = batch
             .iter()
             .filter(|(meta, _)| meta.create_ms < NEAR.wall_ms)
-            .map(|(meta, m)| (meta.msg_id, (meta.level.number(), text(m.payload))))
+            .map(|(meta, m)| (meta.msg_id, (meta.level.number(), shown(&m))))
             .collect();
         once(&info.address, messages.values().map(|(_, payload)| payload.clone()))?;
         if let Some(id) = messages.keys().find(|&&id| id >= info.next_id) {
@@ -88,7 +89,7 @@ pub fn observe(disk: &SimDisk) -> Result<Seen, String> {
     for (address, mailbox) in &mut seen.mailboxes {
         // Its own life may be over by then.
         let Ok(batch) = everything(store, address, FAR) else { continue };
-        mailbox.later = once(address, batch.iter().map(|(_, m)| text(m.payload)))?;
+        mailbox.later = once(address, batch.iter().map(|(_, m)| shown(&m)))?;
     }
     drain(disk, &mut seen)?;
     Ok(seen)
@@ -138,19 +139,25 @@ fn ack_one(store: &mut Store, address: &str, group: &str, id: u64) -> Result<(),
 
 fn dead_letters(store: &mut Store) -> Result<Vec<(String, String)>, String> {
     let Ok(batch) = everything(store, "dead", NEAR) else { return Ok(Vec::new()) };
-    let mut list: Vec<_> = batch
-        .iter()
-        .map(|(_, m)| {
-            let headers = String::from_utf8_lossy(m.headers);
-            let group = headers.split("\r\n").find_map(|h| h.strip_prefix("mq9-dead-group: "));
-            (group.unwrap_or_default().to_owned(), text(m.payload))
-        })
-        .collect();
+    let mut list: Vec<_> =
+        batch.iter().map(|(_, m)| (died_in(&m).unwrap_or_default(), text(m.payload))).collect();
     list.sort();
     match list.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(format!("dead twice: {:?}", pair[0])),
         None => Ok(list),
     }
+}
+
+/// The group that gave up a dead letter.
+fn died_in(message: &Message<'_>) -> Option<String> {
+    let headers = String::from_utf8_lossy(message.headers);
+    headers.split("\r\n").find_map(|h| h.strip_prefix("mq9-dead-group: ")).map(str::to_owned)
+}
+
+/// What is seen of a message. One that died in two groups is in the dead-letter mailbox for each of them.
+fn shown(message: &Message<'_>) -> String {
+    let payload = text(message.payload);
+    died_in(message).map_or(payload.clone(), |group| format!("{payload} of {group}"))
 }
 
 fn once(what: &str, payloads: impl Iterator<Item = String>) -> Result<BTreeSet<String>, String> {
@@ -167,6 +174,9 @@ fn once(what: &str, payloads: impl Iterator<Item = String>) -> Result<BTreeSet<S
 /// The bytes as text, with the filling of a payload counted instead of shown.
 fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
+    if let Some((start, _)) = text.split_once(REPLACING) {
+        return format!("{start}{REPLACING}");
+    }
     let start = text.trim_end_matches('x');
     format!("{start}{}", text.len() - start.len())
 }

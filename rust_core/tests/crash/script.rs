@@ -126,24 +126,7 @@ pub fn random(dice: &mut Dice, len: usize) -> Vec<Step> {
         let address = dice.one(&addresses);
         let group = dice.one(&["g", "h"]);
         let step = match dice.below(24) {
-            0..=7 => Step::Send(
-                address,
-                With {
-                    level: dice.one(&[1, 5, 9]),
-                    key: dice.one(&["", "", "", "k", "l"]),
-                    delay_ms: if address == "limit" {
-                        0
-                    } else {
-                        dice.one(&[0, 0, 0, 300, 20_000])
-                    },
-                    ttl_ms: if address == "limit" {
-                        0
-                    } else {
-                        dice.one(&[0, 0, 0, 900, 24 * HOUR])
-                    },
-                    size: dice.one(&[5, 90, 400, 900]),
-                },
-            ),
+            0..=7 => Step::Send(address, random_with(dice, address)),
             8..=10 => Step::Fetch(address, group, dice.one(&["one", "two"]), dice.one(&[1, 3, 9])),
             11..=13 => {
                 let kind = dice.one(&[DONE, ONLY, RETURN, REST, TERMINATE, AckKind::Progress]);
@@ -166,4 +149,19 @@ pub fn random(dice: &mut Dice, len: usize) -> Vec<Step> {
         steps.push(step);
     }
     steps
+}
+
+fn random_with(dice: &mut Dice, address: &str) -> With {
+    let level = dice.one(&[1, 5, 9]);
+    let mut key = dice.one(&["", "", "", "k", "l"]);
+    let (mut delay_ms, mut ttl_ms) = (0, 0);
+    if address != "limit" {
+        delay_ms = dice.one(&[0, 0, 0, 300, 20_000]);
+        ttl_ms = dice.one(&[0, 0, 0, 900, 24 * HOUR]);
+    }
+    // Those of one key have one name, and a dead letter must have one of its own.
+    if delay_ms > 0 && address.ends_with("fail") {
+        key = "";
+    }
+    With { level, key, delay_ms, ttl_ms, size: dice.one(&[5, 90, 400, 900]) }
 }

@@ -177,6 +177,11 @@ impl World {
                 store.create_mailbox(&new, now)
             }
             Step::Send(address, with) => {
+                let name = match (with.delay_ms, *address, with.key) {
+                    (1.., "last", _) => REPLACING.to_owned(),
+                    (1.., _, key) if !key.is_empty() => format!("{key}{REPLACING}"),
+                    _ => name,
+                };
                 let payload = payload(address, &name, with.size);
                 let level = Level::new(with.level).unwrap_or(Level::NORMAL);
                 let With { key, delay_ms, ttl_ms, .. } = *with;
@@ -241,6 +246,12 @@ impl World {
         self.ends.iter().rev().find(|(_, end)| *end <= reached).map(|(step, _)| *step)
     }
 }
+
+/// Ends the name of a delayed message that takes the place of another, by its key or because its mailbox keeps only the
+/// newest: those that replace each other are not told apart. Two may become due between two syncs, and a power cut may
+/// lose that the first one entered its lane and keep that the second did. The first enters again then, and takes the
+/// place of the second.
+pub const REPLACING: &str = "~";
 
 /// A payload that no other step sends.
 fn payload(address: &str, name: &str, size: usize) -> String {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::super::slot::Slot;
-use crate::group::Group;
+use crate::group::{Group, GroupSnapshot};
 use crate::log::Lsn;
-use crate::mailbox::{Lane, LanePart, LaneSnapshot, Level, Mailbox, Sideline, Tier};
+use crate::mailbox::{ById, Delayed, Lane, LanePart, LaneSnapshot, Level, Mailbox, Tier};
+use crate::timer::TimerKey;
 use crate::wire::bytes::{Put, Reader};
 use crate::wire::op::MAX_ID;
 use crate::wire::section;
@@ -74,14 +75,14 @@ impl Ends {
     }
 }
 
-/// A mailbox captured for a checkpoint: small things encoded, lanes shared with the live index.
+/// A mailbox captured for a checkpoint: little is copied, the rest is shared with the live index.
 pub struct Captured {
     fixed: Vec<u8>,
-    keys: Vec<(u64, Arc<str>)>,
-    expiries: Vec<(u64, u64)>,
-    delayed: Vec<u8>,
+    keyed: ById<Arc<str>>,
+    expiries: ById<(u64, TimerKey)>,
+    delayed: ById<Delayed>,
     lanes: Vec<(Level, LaneSnapshot)>,
-    groups: Vec<u8>,
+    groups: Vec<(Arc<str>, GroupSnapshot)>,
 }
 
 impl Captured {
@@ -103,60 +104,62 @@ impl Captured {
         fixed.put_medium(sideline.desc.as_bytes());
         fixed.put_u64(sideline.reserved_ids);
         fixed.put_u64(sideline.next_delay);
+        let mut captured = Captured {
+            fixed,
+            keyed: ById::default(),
+            expiries: ById::default(),
+            delayed: ById::default(),
+            lanes: Vec::new(),
+            groups: Vec::new(),
+        };
         // What is in memory only ends with the process.
         if mailbox.policy().tier == Tier::Memory {
-            let none = || 0u32.to_le_bytes().to_vec();
-            let (keys, expiries, lanes) = (Vec::new(), Vec::new(), Vec::new());
-            return Captured { fixed, keys, expiries, delayed: none(), groups: none(), lanes };
+            return captured;
         }
-        let keys = sideline.keys.iter().map(|(key, &msg_id)| (msg_id, Arc::clone(key))).collect();
-        let expiries = sideline.expiries.iter().map(|(&id, &(ms, _))| (id, ms)).collect();
-        let mut delayed = Vec::new();
-        put_delayed(sideline, &mut delayed);
+        captured.keyed.clone_from(&sideline.keyed);
+        captured.expiries.clone_from(&sideline.expiries);
+        captured.delayed.clone_from(&sideline.delayed);
         let lanes = mailbox.lanes().iter().filter(|(_, lane)| !lane.is_empty());
-        let lanes = lanes.map(|(level, lane)| (*level, lane.snapshot())).collect();
-        let mut groups = Vec::new();
-        groups.put_u32(slot.groups().len() as u32);
-        let mut encoded = Vec::new();
-        for group in slot.groups() {
-            encoded.clear();
-            group.group.encode(&mut encoded);
-            groups.put_short(group.name.as_bytes());
-            groups.put_u64(encoded.len() as u64);
-            groups.extend_from_slice(&encoded);
-        }
-        Captured { fixed, keys, expiries, delayed, lanes, groups }
+        captured.lanes = lanes.map(|(level, lane)| (*level, lane.snapshot())).collect();
+        let groups = slot.groups().iter();
+        captured.groups = groups.map(|g| (Arc::clone(&g.name), g.group.snapshot())).collect();
+        captured
     }
 
     /// Appends the mailbox's section, with the beginning of each lane. Equal mailboxes give equal
     /// bytes.
-    pub fn encode(&mut self, out: &mut Vec<u8>) {
-        self.keys.sort_unstable_by_key(|(msg_id, _)| *msg_id);
-        self.expiries.sort_unstable();
+    pub fn encode(&self, out: &mut Vec<u8>) {
         section::append(out, MAILBOX, |out| {
             out.extend_from_slice(&self.fixed);
-            out.put_u32(self.keys.len() as u32);
-            for (msg_id, key) in &self.keys {
-                out.put_u64(*msg_id);
+            out.put_u32(self.keyed.len() as u32);
+            for (msg_id, key) in self.keyed.iter() {
+                out.put_u64(msg_id);
                 out.put_medium(key.as_bytes());
             }
             out.put_u32(self.expiries.len() as u32);
-            for (msg_id, expires_ms) in &self.expiries {
-                out.put_u64(*msg_id);
+            for (msg_id, (expires_ms, _)) in self.expiries.iter() {
+                out.put_u64(msg_id);
                 out.put_u64(*expires_ms);
             }
-            out.extend_from_slice(&self.delayed);
-            out.extend_from_slice(&self.groups);
+            out.put_u32(self.delayed.len() as u32);
+            for (delay_id, delayed) in self.delayed.iter() {
+                out.put_u64(delay_id);
+                out.put_u64(delayed.due_ms);
+                out.put_u64(delayed.expires_ms);
+                out.put_u64(delayed.at.number());
+                out.put_u32(delayed.len);
+            }
+            out.put_u32(self.groups.len() as u32);
+            for (name, group) in &self.groups {
+                out.put_short(name.as_bytes());
+                put_counted(out, |out| group.encode(out));
+            }
             let firsts =
                 || self.lanes.iter().filter_map(|(l, lane)| Some((l, lane.parts().next()?)));
             out.put_u8(firsts().count() as u8);
             for (level, part) in firsts() {
                 out.put_u8(level.number());
-                let length_at = out.len();
-                out.put_u64(0);
-                part.encode(out);
-                let len = (out.len() - length_at - 8) as u64;
-                out[length_at..length_at + 8].copy_from_slice(&len.to_le_bytes());
+                put_counted(out, |out| part.encode(out));
             }
         });
     }
@@ -181,15 +184,13 @@ pub fn decode_part(body: &[u8]) -> Option<(Level, Lane)> {
     Some((Level::new(*level)?, Lane::decode(part)?))
 }
 
-fn put_delayed(sideline: &Sideline, out: &mut Vec<u8>) {
-    out.put_u32(sideline.delayed.len() as u32);
-    for (delay_id, delayed) in &sideline.delayed {
-        out.put_u64(*delay_id);
-        out.put_u64(delayed.due_ms);
-        out.put_u64(delayed.expires_ms);
-        out.put_u64(delayed.at.number());
-        out.put_u32(delayed.len);
-    }
+/// Appends how many bytes `put` appends, and those.
+fn put_counted(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
+    let length_at = out.len();
+    out.put_u64(0);
+    put(out);
+    let len = (out.len() - length_at - 8) as u64;
+    out[length_at..length_at + 8].copy_from_slice(&len.to_le_bytes());
 }
 
 /// A delayed message read back.

@@ -14,7 +14,7 @@ use crate::wire::section;
 /// Encoded bytes are written when there are this many.
 const WRITE_AT: usize = 1 << 20;
 
-/// Keys, expiries and deliveries of a captured mailbox are copied: this many count as a mailbox.
+/// What is copied of a captured mailbox does not count up to this many things.
 const HEAVY: usize = 64;
 
 /// A checkpoint being made. Dropped unfinished, it takes its file with it.
@@ -126,7 +126,7 @@ impl Store {
 impl Checkpointer {
     /// Writes what has been captured.
     pub fn write(&mut self) -> Result<()> {
-        for mut mailbox in std::mem::take(&mut self.captured) {
+        for mailbox in std::mem::take(&mut self.captured) {
             mailbox.encode(&mut self.buffer);
             self.section_done()?;
             for (level, part) in mailbox.further_parts() {

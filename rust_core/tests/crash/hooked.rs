@@ -1,36 +1,46 @@
-//! A disk that notes which of its operations were syncs, so that a run can be cut at each of them.
+//! A simulated disk that asks before each sync whether to do it: so that a run can be cut at every one of them, and
+//! so that controls can go without, in which the tests must find losses.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use mq9_core::disk::{Disk, DiskFile};
 use mq9_sim::SimDisk;
 
-/// A simulated disk and the numbers of its syncs.
-#[derive(Clone, Default)]
-pub struct NotingDisk {
-    pub disk: SimDisk,
-    syncs: Arc<Mutex<Vec<u64>>>,
+/// What is synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Synced {
+    File,
+    Directory,
 }
 
-struct NotingFile(Arc<dyn DiskFile>, NotingDisk);
+/// A disk of which `wanted` decides whether a sync takes place; one that does not is said to have.
+pub fn hooked(
+    disk: SimDisk,
+    wanted: impl Fn(Synced) -> bool + Send + Sync + 'static,
+) -> Arc<dyn Disk> {
+    Arc::new(HookedDisk { disk, wanted: Arc::new(wanted) })
+}
 
-impl NotingDisk {
-    /// The operations so far that were syncs, counted as [`SimDisk::cut_at`] does.
-    pub fn syncs(&self) -> Vec<u64> {
-        self.syncs.lock().unwrap().clone()
-    }
+#[derive(Clone)]
+struct HookedDisk {
+    disk: SimDisk,
+    wanted: Arc<dyn Fn(Synced) -> bool + Send + Sync>,
+}
 
-    fn note(&self) {
-        self.syncs.lock().unwrap().push(self.disk.ops() + 1);
-    }
+struct HookedFile(Arc<dyn DiskFile>, HookedDisk);
 
+impl HookedDisk {
     fn file(&self, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
-        Arc::new(NotingFile(file, self.clone()))
+        Arc::new(HookedFile(file, self.clone()))
+    }
+
+    fn sync(&self, what: Synced, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if (self.wanted)(what) { sync() } else { Ok(()) }
     }
 }
 
-impl Disk for NotingDisk {
+impl Disk for HookedDisk {
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         self.disk.lock()
     }
@@ -50,12 +60,11 @@ impl Disk for NotingDisk {
         self.disk.remove(name)
     }
     fn sync_dir(&self) -> io::Result<()> {
-        self.note();
-        self.disk.sync_dir()
+        self.sync(Synced::Directory, || self.disk.sync_dir())
     }
 }
 
-impl DiskFile for NotingFile {
+impl DiskFile for HookedFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.0.read_at(buf, offset)
     }
@@ -72,7 +81,6 @@ impl DiskFile for NotingFile {
         self.0.size()
     }
     fn sync(&self) -> io::Result<()> {
-        self.1.note();
-        self.0.sync()
+        self.1.sync(Synced::File, || self.0.sync())
     }
 }
