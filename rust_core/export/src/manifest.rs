@@ -66,6 +66,15 @@ pub struct Manifest {
     pub untimed: u64,
 }
 
+/// The manifest as it is written: with a checksum, or a bit turned in a number would lose or double rows.
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    #[serde(flatten)]
+    manifest: Manifest,
+    /// Of the manifest without it, as JSON without spaces; hexadecimal text.
+    crc32c: String,
+}
+
 impl Manifest {
     /// That of a folder without any export.
     pub fn new(since_ms: u64) -> Manifest {
@@ -87,21 +96,30 @@ impl Manifest {
     pub fn load(tree: &dyn Tree) -> Result<Option<Manifest>> {
         let bytes = tree.read(NAME).map_err(|e| Error::io("read", NAME, e))?;
         let Some(bytes) = bytes else { return Ok(None) };
-        let manifest: Manifest =
+        let Sealed { manifest, crc32c } =
             serde_json::from_slice(&bytes).map_err(|e| Error::Manifest(e.to_string()))?;
         if manifest.version != VERSION {
             let what = format!("version {} was written by another mq9", manifest.version);
             return Err(Error::Manifest(what));
         }
+        if manifest.crc32c()? != crc32c {
+            return Err(Error::Manifest("its checksum does not match".to_owned()));
+        }
         Ok(Some(manifest))
+    }
+
+    fn crc32c(&self) -> Result<String> {
+        let bytes = serde_json::to_vec(self).map_err(|e| Error::Manifest(e.to_string()))?;
+        Ok(format!("{:08x}", crc32c::crc32c(&bytes)))
     }
 
     /// Replaces the manifest, durably: either the old one or the new one is there.
     pub fn save(&self, tree: &dyn Tree) -> Result<()> {
         let unfinished = format!("{UNFINISHED}/{NAME}");
         let failed = |action| move |e| Error::io(action, NAME, e);
+        let sealed = Sealed { crc32c: self.crc32c()?, manifest: self.clone() };
         let mut bytes =
-            serde_json::to_vec_pretty(self).map_err(|e| Error::Manifest(e.to_string()))?;
+            serde_json::to_vec_pretty(&sealed).map_err(|e| Error::Manifest(e.to_string()))?;
         bytes.push(b'\n');
         let file = tree.create(&unfinished).map_err(failed("write"))?;
         file.write_at(&bytes, 0).map_err(failed("write"))?;
