@@ -224,7 +224,7 @@ def rounds(options: argparse.Namespace, load: Path, server: Server) -> dict[str,
     progress("registering")
     registered = register(client, options.agents)
     found_s = wait_until_found(client, options.patience)
-    progress(f"registered {rate(registered)}, all found {found_s:.1f} s later; looking for the peak")
+    progress(f"registered {rate(registered)}, all found {found_s:.1f} s later")
     peak = statistics.median(send(load, server, options.seconds / 2) for _ in range(PEAKS))
     progress(f"peak {rate(peak)}")
     rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
