@@ -9,6 +9,8 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::lane::Entry;
 use crate::log::Lsn;
 
@@ -21,8 +23,15 @@ pub(super) const NEXT_CAPACITY: usize = 128;
 /// Chunks with no more room than this are not worth trimming.
 const SMALL_CAPACITY: usize = 8;
 
-/// Bytes of the shared block besides the entries: two counters and the vector itself.
-const SHARED_BYTES: usize = 2 * size_of::<usize>() + size_of::<Vec<Packed>>();
+/// So many entries lie in the shared block itself: most mailboxes never hold more, and a block less is a trip to memory
+/// less when one is used that has not been for a while.
+const FEW: usize = 2;
+
+/// The entries of a chunk.
+pub(super) type Entries = SmallVec<[Packed; FEW]>;
+
+/// Bytes of the shared block: two counters and the entries or where they are.
+const SHARED_BYTES: usize = 2 * size_of::<usize>() + size_of::<Entries>();
 
 /// An entry relative to the bases of its chunk.
 #[derive(Debug, Clone, Copy)]
@@ -66,14 +75,14 @@ pub(super) struct Chunk {
     /// The highest `peak_ms` of this chunk and all before, kept by the lane. Never falls from a
     /// chunk to the next.
     pub(super) until_ms: u64,
-    entries: Arc<Vec<Packed>>,
+    entries: Arc<Entries>,
     head: u32,
 }
 
 impl Chunk {
     /// A chunk of one entry with room for `capacity`.
     pub(super) fn new(entry: &Entry, capacity: usize) -> Chunk {
-        let mut entries = Vec::with_capacity(capacity);
+        let mut entries = Entries::with_capacity(capacity);
         entries.push(Packed {
             id_offset: 0,
             len: entry.len,
@@ -84,7 +93,7 @@ impl Chunk {
     }
 
     /// A chunk of entries that are already packed, ascending, relative to these bases.
-    pub(super) fn from_packed(base_id: u64, base_ms: u64, entries: Vec<Packed>) -> Chunk {
+    pub(super) fn from_packed(base_id: u64, base_ms: u64, entries: Entries) -> Chunk {
         let peak_ms = entries.iter().map(|p| p.create_ms(base_ms)).max().unwrap_or(0);
         Chunk { base_id, base_ms, peak_ms, until_ms: peak_ms, entries: Arc::new(entries), head: 0 }
     }
@@ -268,7 +277,7 @@ impl Chunk {
     pub(super) fn part(&self, range: Range<usize>, spare: usize) -> Chunk {
         let source = self.live().get(range).unwrap_or_default();
         let shift = source.first().map_or(0, |p| p.id_offset);
-        let mut entries = Vec::with_capacity(source.len() + spare);
+        let mut entries = Entries::with_capacity(source.len() + spare);
         entries.extend(source.iter().map(|p| Packed { id_offset: p.id_offset - shift, ..*p }));
         Chunk::from_packed(self.base_id.wrapping_add(u64::from(shift)), self.base_ms, entries)
     }
@@ -288,7 +297,8 @@ impl Chunk {
 
     /// Bytes on the heap, shared or not.
     pub(super) fn heap_bytes(&self) -> usize {
-        SHARED_BYTES + self.entries.capacity() * size_of::<Packed>()
+        let spilled = if self.entries.spilled() { self.entries.capacity() } else { 0 };
+        SHARED_BYTES + spilled * size_of::<Packed>()
     }
 
     fn pack(&self, entry: &Entry) -> Option<Packed> {
@@ -318,7 +328,7 @@ impl Chunk {
 
     /// The entries, unshared, with room for one more.
     #[inline]
-    fn vacant_entries(&mut self) -> &mut Vec<Packed> {
+    fn vacant_entries(&mut self) -> &mut Entries {
         let entries = Arc::make_mut(&mut self.entries);
         if entries.len() == entries.capacity() || entries.len() >= CHUNK_ENTRIES {
             make_room(entries, &mut self.head);
@@ -335,13 +345,13 @@ impl Chunk {
 
 /// Drops dead entries if they are half of all or the chunk may not grow, else grows.
 #[cold]
-fn make_room(entries: &mut Vec<Packed>, head: &mut u32) {
+fn make_room(entries: &mut Entries, head: &mut u32) {
     let (dead, len) = (*head as usize, entries.len());
     if dead > 0 && (dead * 2 >= len || len >= CHUNK_ENTRIES) {
         entries.drain(..dead);
         *head = 0;
     } else {
-        let capacity = (len * 2).clamp(4, CHUNK_ENTRIES);
+        let capacity = (len * 2).clamp(FEW, CHUNK_ENTRIES);
         entries.reserve_exact(capacity.saturating_sub(len));
     }
 }

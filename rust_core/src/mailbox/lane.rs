@@ -1,6 +1,6 @@
 //! One lane: the messages of one priority level of one mailbox, in `msg_id` order.
 //!
-//! A lane may hold one entry or ten million, so it is a list of packed chunks: about 110 bytes for
+//! A lane may hold one entry or ten million, so it is a list of packed chunks: about 120 bytes for
 //! one entry, 24 bytes per entry for many. Two neighbours that together are less than half full
 //! are joined, so that removed entries give their memory back whatever the order of removals.
 //! Knows how chunks relate to each other; the packing is the business of `chunk`.

@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use super::chunk::{CHUNK_ENTRIES, Chunk, Packed};
+use super::chunk::{CHUNK_ENTRIES, Chunk, Entries, Packed};
 use super::lane::Lane;
 use crate::log::Lsn;
 
@@ -127,7 +127,7 @@ fn decode_chunk(bytes: &[u8]) -> Option<(Chunk, u64, &[u8])> {
     let count = usize::try_from(count).ok().filter(|n| (1..=CHUNK_ENTRIES).contains(n))?;
     let (body, rest) = rest.split_at_checked(count * ENTRY)?;
 
-    let mut entries = Vec::with_capacity(count);
+    let mut entries = Entries::with_capacity(count);
     let mut next_offset = 0;
     for bytes in body.chunks_exact(ENTRY) {
         let [id_len, at, ms_flags] = split_words(bytes)?;

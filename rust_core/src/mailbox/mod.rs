@@ -12,6 +12,8 @@ mod sideline;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
+use smallvec::SmallVec;
+
 pub use address::{MAX_ADDRESS, check_address, check_name};
 pub use by_id::ById;
 pub use lane::{Entry, Lane};
@@ -42,8 +44,8 @@ pub struct Mailbox {
     pub next_id: u64,
     /// Bytes of its messages as stored, delayed ones included.
     pub bytes: u64,
-    /// One lane per level that has ever been used, most important first.
-    lanes: Vec<(Level, Lane)>,
+    /// One lane per level that has ever been used, most important first. Most mailboxes only ever have one.
+    lanes: SmallVec<[(Level, Lane); 1]>,
     policy: Option<Box<Policy>>,
     sideline: Option<Box<Sideline>>,
 }
@@ -58,7 +60,7 @@ impl Mailbox {
             expires_ms,
             next_id: 0,
             bytes: 0,
-            lanes: Vec::new(),
+            lanes: SmallVec::new(),
             policy: None,
             sideline: None,
         }
@@ -107,7 +109,7 @@ impl Mailbox {
     /// Replaces all lanes, as read from a checkpoint. Their bytes are counted when all is read.
     pub fn set_lanes(&mut self, mut lanes: Vec<(Level, Lane)>) {
         lanes.sort_by_key(|(level, _)| *level);
-        self.lanes = lanes;
+        self.lanes = lanes.into_iter().collect();
     }
 
     /// The lane of `level`, made on first use.
@@ -115,8 +117,6 @@ impl Mailbox {
         let at = match self.lanes.binary_search_by_key(&level, |(l, _)| *l) {
             Ok(at) => at,
             Err(at) => {
-                // Most mailboxes only ever have one.
-                self.lanes.reserve_exact(1);
                 self.lanes.insert(at, (level, Lane::default()));
                 at
             }
@@ -167,7 +167,7 @@ impl Mailbox {
         self.number ^ self.next_id ^ self.bytes ^ self.expires_ms ^ self.lanes.len() as u64
     }
 
-    /// Reads the address and the list of lanes.
+    /// Reads the address, and the first lane if it is not in the mailbox itself.
     #[inline]
     pub fn second_place(&self) -> u64 {
         let letter = self.address.as_bytes().last().copied().unwrap_or(0);
