@@ -20,6 +20,7 @@ DEAD = ".dead"
 PRIORITIES = ("critical", "urgent", "normal", "normal", "normal", "notify")
 GROUP = "workers"
 BATCH = 200
+MAX_DELIVER = 3
 START_DEADLINE_S = 30.0
 
 
@@ -70,7 +71,7 @@ async def _traffic(
     outcomes: Counter[str] = Counter()
     async with mq9.Client(await _url(broker, folder), timeout=60) as client:
         for agent in AGENTS:
-            await client.create_mailbox(agent, max_deliver=3, dead_letter=agent + DEAD)
+            await client.create_mailbox(agent, max_deliver=MAX_DELIVER, dead_letter=agent + DEAD)
         left = messages
         while left > 0:
             # Some agents get more mail than others.
@@ -105,6 +106,12 @@ async def _work(
     outcomes["waiting"] -= sum(message.deliveries == 1 for message in given)
     outcomes["pending"] += sum(message.deliveries == 1 for message in given)
     fates = chance.choices(("ack", "nak", "term", "keep"), (92, 4, 1, 3), k=len(given))
+    # What has been delivered as often as it may be is given up when somebody asks next, which may
+    # be never: here nobody leaves it to that.
+    fates = [
+        "term" if message.deliveries >= MAX_DELIVER and fate != "ack" else fate
+        for message, fate in zip(given, fates, strict=True)
+    ]
     done = [m for m, fate in zip(given, fates, strict=True) if fate == "ack"]
     back = [m for m, fate in zip(given, fates, strict=True) if fate == "nak"]
     poison = [m for m, fate in zip(given, fates, strict=True) if fate == "term"]
@@ -114,8 +121,6 @@ async def _work(
         await client.term(*poison)
     if back:
         await client.nak(*back)
-    # Given back for the third time is given up.
-    dead = len(poison) + sum(message.deliveries >= 3 for message in back)
     outcomes["acked"] += len(done)
-    outcomes["dead_letter"] += dead
-    outcomes["pending"] -= len(done) + dead
+    outcomes["dead_letter"] += len(poison)
+    outcomes["pending"] -= len(done) + len(poison)
