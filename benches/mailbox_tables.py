@@ -144,7 +144,7 @@ def latency_table(rows: Sequence[Summary]) -> str:
 def create_table(rows: Sequence[Summary]) -> str:
     """What it takes to create mailboxes, or streams."""
     shown: list[tuple[str, str, Show]] = [
-        ("created", "count", lambda value: f"{value:,.0f}"),
+        ("created", "count", amount),
         ("rate", "rate", rate),
         ("processor time each", "server_cpu_us", micros),
         ("memory each", "bytes_each", size),
@@ -155,7 +155,7 @@ def create_table(rows: Sequence[Summary]) -> str:
 def backlog_table(rows: Sequence[Summary]) -> str:
     """Memory, restart and rates with a backlog."""
     shown: list[tuple[str, str, Show]] = [
-        ("messages", "count", lambda value: f"{value:,.0f}"),
+        ("messages", "count", amount),
         ("sent at", "fill_rate", rate),
         ("resident memory", "resident_bytes", size),
         ("memory for each message", "bytes_each", size),
@@ -170,7 +170,7 @@ def backlog_table(rows: Sequence[Summary]) -> str:
 def wait_table(rows: Sequence[Summary]) -> str:
     """What clients that wait cost, and how soon they wake."""
     shown: list[tuple[str, str, Show]] = [
-        ("clients that wait", "count", lambda value: f"{value:,.0f}"),
+        ("clients that wait", "count", amount),
         ("processor while nothing happens", "idle_percent", lambda value: f"{value:.2g} %"),
         ("woken after, p50", "p50_us", micros),
         ("woken after, p99", "p99_us", micros),
@@ -188,6 +188,11 @@ def by_number(rows: Sequence[Summary], shown: Sequence[tuple[str, str, Show]]) -
             cells = [cell(row, server, name, show) for server in servers]
             lines.append([row["row"], label, *cells])
     return markdown(lines)
+
+
+def amount(count: float) -> str:
+    """A count for people."""
+    return f"{count:,.0f}"
 
 
 def size(count: float) -> str:

@@ -79,14 +79,20 @@ def test_report_is_written_from_what_was_measured_before(
     assert "no place for the block" in run.stderr
 
 
+def copied(name: str) -> Path:
+    """A folder beside the results with a copy of them."""
+    folder = OUT.with_name(f"{OUT.name}-{name}")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    shutil.copy(OUT / "result.json", folder)
+    return folder
+
+
 def test_rows_that_are_measured_again_replace_only_themselves(
     quick: tuple[dict[str, Any], subprocess.CompletedProcess[str]],
 ) -> None:
     result, _ = quick
-    kept = OUT.with_name(f"{OUT.name}-again")
-    shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir()
-    shutil.copy(OUT / "result.json", kept)
+    kept = copied("again")
     run = compare("--quick", "--only", "WAIT", "--servers", "mq9", out=kept)
     assert run.returncode == 0, run.stderr
     rows = json.loads((kept / "result.json").read_text("utf-8"))["rows"]
@@ -99,10 +105,7 @@ def test_a_server_that_fails_costs_its_row_and_the_success_but_not_the_others(
     quick: tuple[dict[str, Any], subprocess.CompletedProcess[str]],
 ) -> None:
     result, _ = quick
-    kept = OUT.with_name(f"{OUT.name}-failed")
-    shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir()
-    shutil.copy(OUT / "result.json", kept)
+    kept = copied("failed")
     words = ["--quick", "--only", "CREATE interval", "--servers", "Redis", "--redis-cmd", "false"]
     run = compare(*words, out=kept)
     assert run.returncode == 1
