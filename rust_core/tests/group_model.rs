@@ -255,7 +255,7 @@ fn replay(log: &[Logged]) -> Group {
 
 fn encoded(group: &Group) -> Vec<u8> {
     let mut bytes = Vec::new();
-    group.encode(&mut bytes);
+    group.snapshot().encode(&mut bytes);
     bytes
 }
 

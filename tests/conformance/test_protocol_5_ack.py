@@ -227,6 +227,23 @@ def test_a_message_delivered_too_often_becomes_a_dead_letter(
     }
 
 
+@pytest.mark.parametrize("delay_ms", [0, 60_000])
+def test_a_message_given_back_for_the_last_time_is_dead_at_once(
+    mail: Mail, create: Create, fresh_name: str, delay_ms: int
+) -> None:
+    """Nobody has to fetch first, and there is nothing to rest for."""
+    box = create(max_deliver=2, dead_letter=fresh_name)
+    mail.deliver(box, b"poison")
+    mail.fetch(box, "g")
+    mail.ack(box, "g", 0, kind="nak")
+    assert [each["deliveries"] for each in mail.fetch(box, "g")] == [2]
+    mail.ack(box, "g", 0, kind="nak", delay_ms=delay_ms)
+    [dead] = mail.fetch(fresh_name)
+    assert dead["payload"] == "poison"
+    assert dead["headers"]["mq9-dead-reason"] == ["max_deliver"]
+    assert mail.fetch(box, "g") == []
+
+
 @pytest.mark.parametrize(
     ("said", "left"),
     [(b"", [1]), (b"+ACK", [1]), (b"+TERM", [1]), (b"-NAK", [0, 1]), (b"+WPI", [0, 1])],

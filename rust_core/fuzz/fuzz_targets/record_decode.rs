@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     }
     if let Some(group) = Group::decode(bytes) {
         let mut encoded = Vec::new();
-        group.encode(&mut encoded);
+        group.snapshot().encode(&mut encoded);
         assert_eq!(encoded, bytes);
     }
     if let Some(lane) = Lane::decode(bytes) {

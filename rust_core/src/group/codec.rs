@@ -100,11 +100,6 @@ impl Group {
         1 + self.deliveries.unshared() + self.gone.unshared() + names
     }
 
-    /// Appends the group to `out`.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        self.snapshot().encode(out);
-    }
-
     /// The group that these bytes are, all of them; `None` if they are not what [`GroupSnapshot::encode`] writes.
     pub fn decode(bytes: &[u8]) -> Option<Group> {
         let mut input = Reader::new(bytes);

@@ -124,6 +124,7 @@ impl Store {
         let Some(slot) = self.state.slot(index) else { return Ok(()) };
         let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
         let address = Arc::clone(&slot.mailbox.address);
+        let max_deliver = slot.mailbox.policy().max_deliver;
         if !self.state.in_memory(index) {
             let mut ranges = Vec::new();
             ranges::encode_ids(msg_ids.iter().copied(), &mut ranges);
@@ -135,6 +136,12 @@ impl Store {
         let until = (delay_ms > 0).then(|| now.mono_ms.saturating_add(delay_ms));
         for &msg_id in msg_ids {
             self.state.give_back(index, at, msg_id, until);
+            if let Some(last) = self.delivered(index, at, msg_id)
+                && (1..=last.count).contains(&max_deliver)
+            {
+                // What cannot be moved now stays available, undelivered, until it can.
+                let _ = self.dead_letter(index, at, &last, Reason::MaxDeliver, now);
+            }
         }
         self.mark_ready(index);
         Ok(())
@@ -151,12 +158,15 @@ impl Store {
     }
 
     fn terminate(&mut self, index: u32, at: usize, msg_id: u64, now: Now) -> Result<()> {
-        let Some(slot) = self.state.slot(index) else { return Ok(()) };
-        let pending = slot.groups().get(at).and_then(|group| group.group.pending(msg_id));
-        let (Some((level, entry)), Some(pending)) = (slot.mailbox.get(msg_id), pending) else {
-            return Ok(());
-        };
-        let pick = Pick { level, entry, count: pending.delivered.count };
+        let Some(pick) = self.delivered(index, at, msg_id) else { return Ok(()) };
         self.dead_letter(index, at, &pick, Reason::Terminated, now)
+    }
+
+    /// A message that the group was given and has not done with, while it is stored.
+    fn delivered(&self, index: u32, at: usize, msg_id: u64) -> Option<Pick> {
+        let slot = self.state.slot(index)?;
+        let pending = slot.groups().get(at)?.group.pending(msg_id)?;
+        let (level, entry) = slot.mailbox.get(msg_id)?;
+        Some(Pick { level, entry, count: pending.delivered.count })
     }
 }

@@ -55,7 +55,7 @@ pub fn write(files: &[(String, Vec<u8>)]) {
     full_policy().encode(&mut policy);
     save("record_decode", "policy", &policy);
     let mut group = vec![0];
-    Group::new([3; 10]).encode(&mut group);
+    Group::new([3; 10]).snapshot().encode(&mut group);
     save("record_decode", "group", &group);
     let mut lane = Lane::default();
     for msg_id in [1, 2, 1 << 40] {

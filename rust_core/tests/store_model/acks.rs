@@ -56,6 +56,7 @@ impl Model {
                 true
             }
         });
+        let max_deliver = mailbox.policy.max_deliver;
         let mono_ms = self.now.mono_ms;
         let extended = mono_ms + self.ack_wait(address, 0);
         match kind {
@@ -65,7 +66,11 @@ impl Model {
                     let delivery = self.group(address, name).pending(msg_id).unwrap();
                     delivery.member = None;
                     delivery.until_ms = (delay_ms > 0).then_some(mono_ms + delay_ms);
+                    let count = delivery.count;
                     self.group(address, name).tidy();
+                    if (1..=count).contains(&max_deliver) {
+                        let _ = self.bury(address, name, msg_id, "max_deliver");
+                    }
                 }
                 self.touch(address);
             }
