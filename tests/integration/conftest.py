@@ -1,6 +1,7 @@
 """Clients of nats-py that are closed when the test ends, and certificates."""
 
 import asyncio
+import itertools
 import ssl
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
@@ -10,6 +11,10 @@ import pytest
 import trustme
 from nats.aio.client import Client
 from tests.peers import Server
+
+import mq9
+
+_numbers = itertools.count()
 
 
 class Connect(Protocol):
@@ -53,6 +58,19 @@ async def connect() -> AsyncIterator[Connect]:
         if client._transport is not None:
             client._transport.close()  # type: ignore[no-untyped-call]
     await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[mq9.Client]:
+    """A client of mq9 on the shared server."""
+    async with mq9.Client(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+async def inbox(client: mq9.Client) -> str:
+    """A mailbox of its own for a test."""
+    return await client.create_mailbox(f"inbox.{next(_numbers)}")
 
 
 class Certificates:

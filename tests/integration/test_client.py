@@ -1,13 +1,11 @@
 """`mq9.Client` against a running broker: every command, and every way in which one can fail."""
 
 import asyncio
-import itertools
 import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
@@ -19,19 +17,6 @@ from tests.peers import NATS_SERVER, Serve, Server, start
 
 import mq9
 from mq9 import errors
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[mq9.Client]:
-    async with mq9.Client(server.url) as client:
-        yield client
-
-
-@pytest.fixture
-async def inbox(client: mq9.Client) -> str:
-    return await client.create_mailbox(f"client.{next(_numbers)}")
 
 
 def payloads(messages: list[mq9.Message]) -> list[bytes]:
@@ -169,7 +154,7 @@ async def test_a_query_goes_on_where_a_reply_was_cut(client: mq9.Client, inbox: 
 
 
 async def test_of_many_messages_each_failure_is_told(client: mq9.Client) -> None:
-    address = f"client.{next(_numbers)}"
+    address = "client.two"
     await client.create_mailbox(address, max_msgs=2, discard="new")
     wrong = [mq9.NewMessage("b", priority="soon"), mq9.NewMessage("c", key="")]
     batch: list[str | mq9.NewMessage] = ["a", *wrong, "d", "e"]

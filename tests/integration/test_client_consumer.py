@@ -5,26 +5,13 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
-from tests.peers import Serve, Server, start
+from tests.peers import Serve, start
 
 import mq9
 from mq9 import errors
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[mq9.Client]:
-    async with mq9.Client(server.url) as client:
-        yield client
-
-
-@pytest.fixture
-async def inbox(client: mq9.Client) -> str:
-    return await client.create_mailbox(f"consumer.{next(_numbers)}")
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use mq9_core::disk::DiskFile;
+use mq9_core::mailbox::Level;
 use mq9_core::wire::op::Message;
 use parquet::errors::Result;
 
@@ -81,7 +82,7 @@ fn write_group(rows: &[Row<'_>], setting: Setting<'_>, to: &mut Columns<'_>) -> 
     to.texts(messages().map(|m| bytes.slice_ref(m.address.as_bytes())))?;
     to.longs(messages().map(|m| m.msg_id))?;
     to.ints(messages().map(|m| u32::from(m.level)))?;
-    to.texts(messages().map(|m| Bytes::from_static(priority(m.level).as_bytes())))?;
+    to.texts(messages().map(|m| Bytes::from_static(priority(&m).as_bytes())))?;
     to.optional_texts(
         messages().map(|m| (!m.key.is_empty()).then(|| bytes.slice_ref(m.key.as_bytes()))),
     )?;
@@ -97,20 +98,8 @@ fn write_group(rows: &[Row<'_>], setting: Setting<'_>, to: &mut Columns<'_>) -> 
     to.longs(rows.iter().map(|row| u64::from(row.offset)))
 }
 
-/// The name of a level, or its number.
-pub fn priority(level: u8) -> &'static str {
-    match level {
-        1 => "critical",
-        2 => "2",
-        3 => "urgent",
-        4 => "4",
-        5 => "normal",
-        6 => "6",
-        7 => "7",
-        8 => "8",
-        9 => "notify",
-        _ => "10",
-    }
+fn priority(message: &Message<'_>) -> &'static str {
+    Level::new(message.level).unwrap_or(Level::LOWEST).name()
 }
 
 fn tags(tags: &str) -> impl Iterator<Item = &str> {

@@ -30,6 +30,33 @@ impl Level {
         self.0
     }
 
+    /// The level of that name, or of a number from 1 to 10 in digits.
+    pub fn named(name: &str) -> Option<Level> {
+        match name {
+            "critical" => Some(Level::CRITICAL),
+            "urgent" => Some(Level::URGENT),
+            "normal" => Some(Level::NORMAL),
+            "notify" => Some(Level::NOTIFY),
+            number => number.parse().ok().and_then(Level::new),
+        }
+    }
+
+    /// The name of the level, or its number where it has none.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            1 => "critical",
+            2 => "2",
+            3 => "urgent",
+            4 => "4",
+            5 => "normal",
+            6 => "6",
+            7 => "7",
+            8 => "8",
+            9 => "notify",
+            _ => "10",
+        }
+    }
+
     /// The position of the level in arrays of [`LEVELS`] elements.
     pub fn index(self) -> usize {
         usize::from(self.0 - 1)

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
 use super::ack::raw_subject;
-use super::headers::{name_of, stored};
+use super::headers::stored;
 use super::reply::{Batch, RawMessage};
 use crate::nats::Number;
 use crate::store::{Fetched, Meta};
@@ -51,7 +51,7 @@ pub(super) fn entry(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>, encod
         }
     }
     out.extend_from_slice(b",\"priority\":\"");
-    out.extend_from_slice(name_of(meta.level).as_bytes());
+    out.extend_from_slice(meta.level.name().as_bytes());
     out.push(b'"');
     number(out, b",\"create_time\":", meta.create_ms / 1000);
     if !message.key.is_empty() {
@@ -139,7 +139,7 @@ fn raw_headers(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>) {
         out.extend_from_slice(b"\r\n");
     };
     line("mq9-msg-id", Number::new(meta.msg_id).as_bytes());
-    line("mq9-priority", name_of(meta.level).as_bytes());
+    line("mq9-priority", meta.level.name().as_bytes());
     line("mq9-create-time", Number::new(meta.create_ms / 1000).as_bytes());
     if !message.key.is_empty() {
         line("mq9-key", message.key.as_bytes());

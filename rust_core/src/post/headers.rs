@@ -65,40 +65,13 @@ pub(super) fn read(block: &[u8]) -> Result<Wishes<'_>, Refusal> {
             1 => wishes.delay_ms = seconds(name, value)?,
             2 => wishes.ttl_ms = seconds(name, value)?,
             3 => wishes.tags = tags(value)?,
-            _ => wishes.level = level(value).ok_or_else(|| priority_problem(name, value))?,
+            _ => wishes.level = Level::named(value).ok_or_else(|| priority_problem(name, value))?,
         }
     }
     Ok(wishes)
 }
 
 const KNOWN: [&[u8]; 5] = [b"mq9-key", b"mq9-delay", b"mq9-ttl", b"mq9-tags", b"mq9-priority"];
-
-/// The level of a name or a number from 1 to 10.
-pub(super) fn level(value: &str) -> Option<Level> {
-    match value {
-        "critical" => Some(Level::CRITICAL),
-        "urgent" => Some(Level::URGENT),
-        "normal" => Some(Level::NORMAL),
-        "notify" => Some(Level::NOTIFY),
-        number => number.parse().ok().and_then(Level::new),
-    }
-}
-
-/// The name of a level, or its number where it has none.
-pub(super) fn name_of(level: Level) -> &'static str {
-    match level.number() {
-        1 => "critical",
-        2 => "2",
-        3 => "urgent",
-        4 => "4",
-        5 => "normal",
-        6 => "6",
-        7 => "7",
-        8 => "8",
-        9 => "notify",
-        _ => "10",
-    }
-}
 
 pub(super) fn priority_problem(name: &str, value: &str) -> String {
     format!(

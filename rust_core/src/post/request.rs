@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::Refusal;
-use super::headers::{level, priority_problem};
+use super::headers::priority_problem;
 use crate::mailbox::Level;
 
 /// Most messages of one FETCH.
@@ -134,7 +134,7 @@ impl FetchConfig {
     pub fn max_level(&self) -> Result<Level, Refusal> {
         let (found, given) = match &self.min_priority {
             None => return Ok(Level::LOWEST),
-            Some(Priority::Name(name)) => (level(name), name.clone()),
+            Some(Priority::Name(name)) => (Level::named(name), name.clone()),
             Some(Priority::Number(number)) => {
                 (u8::try_from(*number).ok().and_then(Level::new), number.to_string())
             }
