@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mq9.spark.manifest import NAME, checksum
+
 HOUR_MS = 3_600_000
 RECORD_BYTES = 128
 SEGMENT_BYTES = 64 << 20
@@ -307,9 +309,9 @@ class Log:
     def finish(self) -> None:
         """Writes the manifest: from here on all of it counts."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        manifest = {"version": 1, "segment": self.segment, "offset": self.position}
-        manifest |= {"since_ms": 0, "payloads": True}
-        (self.folder / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+        manifest: dict[str, Any] = {"version": 1, "segment": self.segment, "offset": self.position}
+        manifest["crc32c"] = checksum(manifest)
+        (self.folder / NAME).write_text(json.dumps(manifest), "utf-8")
 
 
 def _where(mask: Any, values: Any) -> pa.Array:  # noqa: ANN401

@@ -8,7 +8,7 @@ import json
 import random
 import subprocess
 import sys
-from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import mq9
@@ -24,15 +24,48 @@ MAX_DELIVER = 3
 START_DEADLINE_S = 30.0
 
 
-def run(folder: Path, messages: int, seed: int = 9) -> Counter[str]:
-    """Sends and works through so many messages with the data in `folder`/data; the outcomes."""
+@dataclass
+class Life:
+    """What the agents know of a message, in the words of the table `message_lifecycle`."""
+
+    mailbox: str
+    msg_id: int
+    sender: str
+    priority: str
+    size: int
+    group: str | None = None
+    member: str | None = None
+    deliveries: int = 0
+    returns: int = 0
+    outcome: str = "waiting"
+    dead_letter_to: str | None = None
+
+    def given(self, member: str) -> None:
+        """A worker has it in its hands."""
+        self.group, self.member = GROUP, member
+        self.deliveries += 1
+        self.outcome = "pending"
+
+    def given_up(self) -> None:
+        """Nobody will be given it again."""
+        self.outcome, self.dead_letter_to = "dead_letter", self.mailbox + DEAD
+
+
+Lives = dict[tuple[str, int], Life]
+
+
+def run(folder: Path, messages: int, *, batch: int = BATCH, seed: int = 9) -> list[Life]:
+    """Sends so many messages and works through them, `batch` at a time; what became of each.
+
+    The data of the broker is left in `folder`/data.
+    """
     folder.mkdir(parents=True)
     flags = ["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", str(folder)]
     command = [sys.executable, "-m", "mq9", "serve", "--data", str(folder / "data"), *flags]
     with (folder / "broker.log").open("wb") as log:
         broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        return asyncio.run(_traffic(broker, folder, messages, random.Random(seed)))
+        return asyncio.run(_traffic(broker, folder, messages, batch, random.Random(seed)))
     finally:
         broker.terminate()
         broker.wait(60)
@@ -66,9 +99,13 @@ async def _url(broker: "subprocess.Popen[bytes]", folder: Path) -> str:
 
 
 async def _traffic(
-    broker: "subprocess.Popen[bytes]", folder: Path, messages: int, chance: random.Random
-) -> Counter[str]:
-    outcomes: Counter[str] = Counter()
+    broker: "subprocess.Popen[bytes]",
+    folder: Path,
+    messages: int,
+    batch: int,
+    chance: random.Random,
+) -> list[Life]:
+    lives: Lives = {}
     async with mq9.Client(await _url(broker, folder), timeout=60) as client:
         for agent in AGENTS:
             await client.create_mailbox(agent, max_deliver=MAX_DELIVER, dead_letter=agent + DEAD)
@@ -76,17 +113,27 @@ async def _traffic(
         while left > 0:
             # Some agents get more mail than others.
             to = AGENTS[min(chance.randrange(len(AGENTS)), chance.randrange(len(AGENTS)))]
-            amount = min(left, BATCH)
+            amount = min(left, batch)
             left -= amount
-            await client.send_many(to, [_message(chance, n) for n in range(amount)])
-            outcomes["waiting"] += amount
+            await _send(client, to, amount, chance, lives)
             if chance.random() < 0.9:
-                await _work(client, to, chance, outcomes)
-    return outcomes
+                await _work(client, to, batch, chance, lives)
+    return list(lives.values())
 
 
-def _message(chance: random.Random, number: int) -> mq9.NewMessage:
-    sender = chance.choice(AGENTS)
+async def _send(
+    client: mq9.Client, to: str, amount: int, chance: random.Random, lives: Lives
+) -> None:
+    """Mail of many agents for one."""
+    senders = [chance.choice(AGENTS) for _ in range(amount)]
+    mail = [_message(sender, number, chance) for number, sender in enumerate(senders)]
+    ids = await client.send_many(to, mail)
+    for msg_id, sender, message in zip(ids, senders, mail, strict=True):
+        assert msg_id is not None  # Only what is delayed has none yet.
+        lives[to, msg_id] = Life(to, msg_id, sender, str(message.priority), len(message.payload))
+
+
+def _message(sender: str, number: int, chance: random.Random) -> mq9.NewMessage:
     priority = chance.choice(PRIORITIES)
     if number % 3:
         text = json.dumps({"task": number})
@@ -95,32 +142,33 @@ def _message(chance: random.Random, number: int) -> mq9.NewMessage:
 
 
 async def _work(
-    client: mq9.Client, mailbox: str, chance: random.Random, outcomes: Counter[str]
+    client: mq9.Client, mailbox: str, batch: int, chance: random.Random, lives: Lives
 ) -> None:
     """One round of a worker: most is done, some given back, a little given up or kept."""
     member = f"worker-{chance.randrange(3)}"
     given = await client.fetch(
-        mailbox, group=GROUP, member=member, deliver="earliest", max_msgs=BATCH, max_wait=0
+        mailbox, group=GROUP, member=member, deliver="earliest", max_msgs=batch, max_wait=0
     )
-    # Of those that were held before, the outcome is counted as pending already.
-    outcomes["waiting"] -= sum(message.deliveries == 1 for message in given)
-    outcomes["pending"] += sum(message.deliveries == 1 for message in given)
     fates = chance.choices(("ack", "nak", "term", "keep"), (92, 4, 1, 3), k=len(given))
-    # What has been delivered as often as it may be is given up when somebody asks next, which may
-    # be never: here nobody leaves it to that.
-    fates = [
-        "term" if message.deliveries >= MAX_DELIVER and fate != "ack" else fate
-        for message, fate in zip(given, fates, strict=True)
-    ]
-    done = [m for m, fate in zip(given, fates, strict=True) if fate == "ack"]
-    back = [m for m, fate in zip(given, fates, strict=True) if fate == "nak"]
-    poison = [m for m, fate in zip(given, fates, strict=True) if fate == "term"]
+    done, back, poison = [], [], []
+    for message, fate in zip(given, fates, strict=True):
+        life = lives[mailbox, message.msg_id]
+        life.given(member)
+        # What has been delivered as often as it may be is given up when somebody asks next, which
+        # may be never: here nobody leaves it to that.
+        last_time = message.deliveries >= MAX_DELIVER
+        if fate == "ack":
+            done.append(message)
+            life.outcome = "acked"
+        elif fate == "term" or last_time:
+            poison.append(message)
+            life.given_up()
+        elif fate == "nak":
+            back.append(message)
+            life.returns += 1
     if done:
         await client.ack(*done, only=True)
     if poison:
         await client.term(*poison)
     if back:
         await client.nak(*back)
-    outcomes["acked"] += len(done)
-    outcomes["dead_letter"] += len(poison)
-    outcomes["pending"] -= len(done) + len(poison)

@@ -4,34 +4,25 @@ A file belongs to the export once the manifest is past the place in its name; on
 still be replaced.
 """
 
-import json
-
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from mq9.spark import manifest
 from mq9.spark.schema import DATASETS
 from mq9_tables.files import Files
 
-MANIFEST = "manifest.json"
-NEWEST_VERSION = 1
-
 
 class NoExport(Exception):  # noqa: N818
-    """The folder is not one that `mq9 export` wrote, or one of a newer mq9."""
+    """The folder is not one that `mq9 export` wrote."""
 
 
 def bound(spark: SparkSession, folder: str) -> str:
     """The name that the first file would have that is not part of the export yet."""
     files = Files(spark, folder)
-    if not files.exists(MANIFEST):
-        raise NoExport(f"{folder} has no {MANIFEST}: it is not a folder that mq9 export wrote")
-    manifest = json.loads(files.read_text(MANIFEST))
-    if manifest["version"] > NEWEST_VERSION:
-        raise NoExport(
-            f"{folder} has an export of version {manifest['version']}, and these jobs know "
-            f"version {NEWEST_VERSION}: take those of a newer mq9"
-        )
-    return f"part-{manifest['segment']:010d}-{manifest['offset']:010d}"
+    if not files.exists(manifest.NAME):
+        raise NoExport(f"{folder} has no {manifest.NAME}: it is not a folder that mq9 export wrote")
+    segment, offset = manifest.end(folder, files.read_text(manifest.NAME))
+    return f"part-{segment:010d}-{offset:010d}"
 
 
 def dataset(spark: SparkSession, folder: str, name: str) -> DataFrame:

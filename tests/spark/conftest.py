@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from pipeline import Done
+
 JOBS = Path(__file__).parents[2] / "spark"
 
 # The jobs are no part of the package: they are run from their folder, or sent to a cluster.
@@ -43,3 +45,12 @@ def spark() -> "Iterator[SparkSession]":
     )
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def done(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> "Done":
+    """What `make pipeline` does, with less traffic; tests leave it as it is."""
+    import pipeline
+
+    # So few in each round that what is given back is soon given out again.
+    return pipeline.run(spark, tmp_path_factory.mktemp("pipeline"), 400, at_once=16)

@@ -1,12 +1,11 @@
 """The data source over an export folder: what counts, filters, missing columns."""
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.rows import Log, Row, at
+from tests.spark.rows import Log, Row, at, reveal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,8 +50,7 @@ def export(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
     # Of a version that had no column `cause`.
     old = [{name: value for name, value in row.items() if name != "cause"} for row in log.events]
     write(folder, "events", "07", 80, old)
-    manifest = {"version": 1, "segment": 1, "offset": 5000, "since_ms": 0, "payloads": True}
-    (folder / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    reveal(folder, 1, 5000)
     return folder
 
 
@@ -127,12 +125,11 @@ def test_a_stream_reads_what_is_new(spark: "SparkSession", export: Path, tmp_pat
 
     run()
     assert ids() == [0, 0, 1, 2]
-    manifest = json.loads((export / "manifest.json").read_text("utf-8"))
-    (export / "manifest.json").write_text(json.dumps(manifest | {"offset": 5001}), "utf-8")
+    reveal(export, 1, 5001)
     try:
         run()
     finally:
-        (export / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+        reveal(export, 1, 5000)
     assert ids() == [0, 0, 1, 2, 99]
 
 
@@ -144,4 +141,17 @@ def test_a_folder_that_is_no_export_is_refused(spark: "SparkSession", tmp_path: 
 def test_an_export_of_a_newer_version_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"version": 2}', "utf-8")
     with pytest.raises(Exception, match="install a newer one"):
+        spark.read.format("mq9").load(str(tmp_path)).collect()
+
+
+def test_a_bit_that_turned_in_the_manifest_is_noticed(
+    spark: "SparkSession", export: Path, tmp_path: Path
+) -> None:
+    from mq9_tables.folder import dataset
+
+    text = (export / "manifest.json").read_text("utf-8")
+    (tmp_path / "manifest.json").write_text(text.replace("5000", "5001"), "utf-8")
+    with pytest.raises(Exception, match="checksum does not match"):
+        dataset(spark, str(tmp_path), "messages")
+    with pytest.raises(Exception, match="checksum does not match"):
         spark.read.format("mq9").load(str(tmp_path)).collect()

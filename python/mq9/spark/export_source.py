@@ -5,14 +5,13 @@ goes. Files before it never change, so a micro-batch that is done again reads th
 """
 
 import datetime
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -34,19 +33,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mq9.errors import InvalidField
+from mq9.spark import manifest
 from mq9.spark.filters import expression
+from mq9.spark.manifest import Position
 
-MANIFEST = "manifest.json"
-NEWEST_VERSION = 1
 ROWS_PER_BATCH = 16_384
 
 # What the folders of an hour are made from.
 TIME_COLUMN = {"messages": "sent", "events": "time"}
 
 _FILE = re.compile(r"date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})/part-(\d{10})-(\d{10})\.parquet$")
-
-Position = tuple[int, int]
 
 
 @dataclass
@@ -89,18 +85,13 @@ class Export:
         """Up to where the export goes."""
         system, folder = self._open()
         try:
-            with system.open_input_stream(f"{folder}/{MANIFEST}") as stream:
-                manifest = json.loads(stream.read())
+            with system.open_input_stream(f"{folder}/{manifest.NAME}") as stream:
+                text = stream.read()
         except FileNotFoundError:
             raise FileNotFoundError(
-                f"{self.folder} has no {MANIFEST}: it is not a folder that mq9 export wrote"
+                f"{self.folder} has no {manifest.NAME}: it is not a folder that mq9 export wrote"
             ) from None
-        if manifest["version"] > NEWEST_VERSION:
-            raise InvalidField(
-                f"{self.folder} has an export of version {manifest['version']}, and this mq9 knows "
-                f"version {NEWEST_VERSION}: install a newer one"
-            )
-        return manifest["segment"], manifest["offset"]
+        return manifest.end(self.folder, text)
 
     def files(self, start: Position, end: Position) -> list[ExportFile]:
         """The files whose rows begin from `start` on and before `end`, in the order of the log."""
@@ -119,8 +110,12 @@ class Export:
                 found.append(ExportFile(info.path, position, hour))
         return sorted(found, key=lambda file: (file.position, file.path))
 
-    def rows(self, paths: Sequence[str], wanted: ds.Expression | None) -> Iterator[pa.RecordBatch]:
+    def rows(self, paths: Sequence[str], wanted: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         """The rows of files; columns that a file does not have are null."""
+        # It brings pandas with it, which takes longer to load than all the rest: those who only
+        # plan, in a process of their own each time, do without.
+        import pyarrow.dataset as ds
+
         system, _ = self._open()
         schema = self.arrow_schema
         data = ds.dataset(list(paths), schema=schema, format="parquet", filesystem=system)
@@ -185,7 +180,7 @@ class ExportReader(DataSourceReader):
         # Without any file Spark makes up one partition of its own.
         if not isinstance(partition, ExportFiles):
             return
-        wanted: ds.Expression | None = None
+        wanted: pc.Expression | None = None
         for one in self.taken:
             term = expression(one, self.export.arrow_schema)
             wanted = term if wanted is None else wanted & term

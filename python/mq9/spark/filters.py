@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 Comparison = EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
 
 
-def expression(wanted: Filter, schema: pa.Schema) -> ds.Expression | None:
+def expression(wanted: Filter, schema: pa.Schema) -> pc.Expression | None:
     """The filter for Arrow; None if it has to be left to Spark."""
     if isinstance(wanted, Not):
         child = wanted.child
@@ -40,14 +40,14 @@ def expression(wanted: Filter, schema: pa.Schema) -> ds.Expression | None:
     kind = schema.field(path[0]).type
     if pa.types.is_nested(kind) or pa.types.is_binary(kind):
         return None
-    column = ds.field(path[0])
+    column = pc.field(path[0])
     match wanted:
         case IsNull():
             return column.is_null()
         case IsNotNull():
             return column.is_valid()
         case StringStartsWith(value=value):
-            return pa.compute.starts_with(column, value)
+            return pc.starts_with(column, value)
         case In(value=values):
             return column.isin(pa.array([v for v in values if v is not None], kind))
         case EqualTo(value=value):

@@ -1,0 +1,159 @@
+"""What `make pipeline` does, with less traffic: the tables say what the agents know they did."""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, astuple, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from live_traffic import Life
+    from pipeline import Done
+
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def known(done: "Done") -> list[Row]:
+    """A row for each message, with what it adds to the columns of the tables."""
+    return [asdict(life) | added(life) for life in done.lives]
+
+
+def added(life: "Life") -> Row:
+    return {
+        "messages": 1,
+        "sent": 1,
+        "bytes": life.size,
+        life.priority: 1,
+        "delivered": life.deliveries > 0,
+        "redelivered": max(life.deliveries - 1, 0),
+        "acked": life.outcome == "acked",
+        "settled": life.outcome in {"acked", "dead_letter"},
+        "depth": life.outcome in {"waiting", "pending"},
+        "in_flight": life.outcome == "pending",
+        "open": life.deliveries == 0,
+        "target": life.dead_letter_to,
+        "cause": "terminated",
+    }
+
+
+def rows(done: "Done", table: str) -> list[Row]:
+    """The rows of a table; without mailboxes for dead letters, to which nobody sends."""
+    from live_traffic import DEAD
+
+    found = done.tables.read(table)
+    assert found is not None
+    return [row.asDict() for row in found.collect() if not row["mailbox"].endswith(DEAD)]
+
+
+def sums(found: Iterable[Row], by: str, of: str) -> dict[tuple[Any, ...], Counter[str]]:
+    """The sums of some columns by others; where nothing is, is 0."""
+    summed: dict[tuple[Any, ...], Counter[str]] = {}
+    for row in found:
+        numbers = {name: row.get(name, 0) for name in of.split()}
+        summed.setdefault(tuple(row[name] for name in by.split()), Counter()).update(numbers)
+    return summed
+
+
+def test_the_traffic_has_something_of_everything(done: "Done") -> None:
+    assert len(done.lives) == 400
+    assert {life.outcome for life in done.lives} == {"acked", "pending", "dead_letter", "waiting"}
+    assert any(life.deliveries > 1 for life in done.lives), "nothing was given out again"
+    assert any(life.returns for life in done.lives), "nothing was given back"
+
+
+def test_each_message_has_the_life_that_the_agents_know(done: "Done") -> None:
+    from live_traffic import Life
+
+    names = [field.name for field in fields(Life)]
+    lives = Counter(tuple(row[name] for name in names) for row in rows(done, "message_lifecycle"))
+    assert lives == Counter(map(astuple, done.lives))
+
+
+def test_what_was_given_up_lies_in_the_mailboxes_for_it(done: "Done") -> None:
+    from live_traffic import DEAD
+
+    found = done.tables.read("message_lifecycle")
+    assert found is not None
+    buried = found.where(f"mailbox like '%{DEAD}'").select("mailbox", "size", "outcome").collect()
+    assert Counter(map(tuple, buried)) == Counter(
+        (life.dead_letter_to, life.size, "waiting")
+        for life in done.lives
+        if life.outcome == "dead_letter"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "by", "of"),
+    [
+        (
+            "mailbox_hourly",
+            "mailbox",
+            "sent bytes critical urgent normal notify delivered redelivered acked",
+        ),
+        ("agent_graph", "sender mailbox", "messages bytes delivered settled"),
+    ],
+)
+def test_a_table_adds_up_to_what_the_agents_know(
+    done: "Done", known: list[Row], table: str, by: str, of: str
+) -> None:
+    assert sums(rows(done, table), by, of) == sums(known, by, of)
+
+
+def test_groups_were_given_what_the_agents_know(done: "Done", known: list[Row]) -> None:
+    given = [row for row in known if row["delivered"]]
+    by, of = "mailbox group", "delivered acked"
+    assert sums(rows(done, "group_lag"), by, of) == sums(given, by, of)
+
+
+def test_dead_letters_are_those_that_the_agents_gave_up(done: "Done", known: list[Row]) -> None:
+    dead = [row for row in known if row["outcome"] == "dead_letter"]
+    by, of = "mailbox group target cause", "messages deliveries"
+    assert sums(rows(done, "dead_letter_report"), by, of) == sums(dead, by, of)
+
+
+def test_targets_are_for_what_the_agents_called_important(done: "Done", known: list[Row]) -> None:
+    important = [row for row in known if row["priority"] in {"critical", "urgent"}]
+    by, of = "mailbox priority", "messages open lost"
+    found = rows(done, "sla")
+    assert sums(found, by, of) == sums(important, by, of)
+    assert all(row["within"] + row["late"] + row["open"] == row["messages"] for row in found)
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("mailbox_hourly", "depth"), ("group_lag", "in_flight")]
+)
+def test_what_is_left_in_the_last_hour_is_what_nobody_finished(
+    done: "Done", known: list[Row], table: str, column: str
+) -> None:
+    in_order = sorted(rows(done, table), key=lambda row: row["at"])
+    last = {row["mailbox"]: row for row in in_order}
+    assert sums(last.values(), "mailbox", column) == sums(known, "mailbox", column)
+
+
+def test_a_return_that_the_agents_know_otherwise_is_noticed(done: "Done") -> None:
+    from pipeline import Differs, compare
+
+    told = list(done.lives)
+    told[7] = replace(told[7], returns=told[7].returns + 1)
+    with pytest.raises(Differs, match="the tables and what the agents know differ") as error:
+        compare(done.tables, done.streamed, told)
+    assert f"'msg_id': {told[7].msg_id}, " in str(error.value)
+
+
+def test_a_row_that_the_stream_does_not_have_is_noticed(done: "Done", tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from mq9_tables.tables import Tables
+    from pipeline import Differs, compare
+
+    shutil.copytree(done.streamed.root, tmp_path / "streamed")
+    file = next((tmp_path / "streamed" / "dead_letter_report").glob("*.parquet"))
+    pq.write_table(pq.read_table(file)[1:], file, use_deprecated_int96_timestamps=True)
+    # Hadoop's checksum of the file as it was.
+    file.with_name(f".{file.name}.crc").unlink()
+    with pytest.raises(Differs, match="dead_letter_report: batch and stream differ"):
+        compare(done.tables, Tables(done.tables.spark, str(tmp_path / "streamed")), done.lives)
