@@ -68,6 +68,7 @@ class Door:
                 ssl_handshake_timeout=_handshake_seconds(settings.options.tls) if secure else None,
                 ssl_shutdown_timeout=_SHUTDOWN_S if secure else None,
             )
+            session.connection.read_socket()
         except Exception as error:
             # Mostly what `ssl` raises. The connection was never made: nobody else will end it.
             self._running.log.debug(f"{_HANDSHAKE_FAILURE}: {error}", cid=session.facts.cid)

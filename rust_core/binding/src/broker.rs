@@ -1,6 +1,6 @@
 //! The broker, as Python sees it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mq9_core::broker::{self, ConnId};
@@ -17,15 +17,14 @@ use crate::connection::Connection;
 use crate::drive::Driving;
 use crate::mail::{Counter, settle};
 use crate::peer::Peer;
+use crate::reading::{Reading, STORE, name_of};
 use crate::running::Running;
+use crate::sockets::Socket;
 use crate::store::Store;
+use crate::watch::Watch;
 
 /// What one read can bring. All connections share one buffer: a chunk is used up before the next.
-const READ_BYTES: usize = 256 << 10;
-
-/// How long the loop looks for input again and again after some has come. To be woken takes longer
-/// than most clients take to answer.
-const LINGER_US: u64 = 50;
+pub const READ_BYTES: usize = 256 << 10;
 
 /// Longest time between two looks at the clocks.
 const MAX_SLEEP_MS: u64 = 60_000;
@@ -39,12 +38,14 @@ pub struct Broker {
     pub driving: Driving,
     /// When input came last.
     pub active_us: AtomicU64,
+    pub watch: Arc<Watch>,
+    pub reading: Reading,
     store: Option<Py<Store>>,
 }
 
 pub struct State {
     pub core: broker::Broker,
-    post: Post,
+    pub post: Post,
     /// By connection, what Python knows of it.
     pub peers: Vec<Option<Arc<Peer>>>,
     pub services: Vec<Arc<Py<PyAny>>>,
@@ -67,16 +68,19 @@ impl Broker {
         let state = State { core, post, peers: Vec::new(), services: Vec::new() };
         let (alarm, driving) = (Alarm::default(), Driving::default());
         let active_us = AtomicU64::new(0);
-        Ok(Self { state: Mutex::new(state), buffer, alarm, driving, active_us, store })
+        let (watch, reading) = (Arc::new(Watch::new()?), Reading::new());
+        let state = Mutex::new(state);
+        Ok(Self { state, buffer, alarm, driving, active_us, watch, reading, store })
     }
 
     /// From now on the broker runs on this event loop.
     fn start(slf: &Bound<'_, Self>, event_loop: Bound<'_, PyAny>) -> PyResult<()> {
         let this = slf.get();
-        if let Some(store) = &this.store {
-            let descriptor = store.bind(slf.py()).call_method0("fileno")?;
-            event_loop.call_method1("add_reader", (descriptor, slf.getattr("acknowledged")?))?;
+        if let Some(bell) = this.bell(slf.py())? {
+            this.watch.add(bell, STORE)?;
         }
+        let descriptor = this.watch.descriptor();
+        event_loop.call_method1("add_reader", (descriptor, slf.getattr("read")?))?;
         let (round, tick) = (slf.getattr("round")?.unbind(), slf.getattr("tick")?.unbind());
         this.alarm.start(event_loop.unbind(), round, tick);
         this.tick(slf.py())
@@ -84,26 +88,27 @@ impl Broker {
 
     /// The event loop is left alone again.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let event_loop = self.alarm.stop(py)?;
-        if let (Some(event_loop), Some(store)) = (event_loop, &self.store) {
-            let descriptor = store.bind(py).call_method0("fileno")?;
-            event_loop.call_method1(py, "remove_reader", (descriptor,))?;
+        let Some(event_loop) = self.alarm.stop(py)? else { return Ok(()) };
+        event_loop.call_method1(py, "remove_reader", (self.watch.descriptor(),))?;
+        if let Some(bell) = self.bell(py)? {
+            self.watch.remove(bell);
         }
         Ok(())
+    }
+
+    /// A socket has something to read, or more is durable.
+    fn read(&self, py: Python<'_>) -> PyResult<()> {
+        self.read_on(py)
     }
 
     /// Everything that could be read has been read: what it brought about goes out.
     fn round(&self, py: Python<'_>) -> PyResult<()> {
         if self.alarm.round_over() { self.tick(py) } else { self.drive(py) }?;
-        let active_us = self.active_us.load(Ordering::Relaxed);
-        if clock::mono_us().saturating_sub(active_us) < LINGER_US {
-            self.alarm.round_soon(py, false)?;
-        }
-        Ok(())
+        self.read_on(py)
     }
 
     /// Does what is due: pings and deadlines, what the store has to do, replies that may leave.
-    fn tick(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn tick(&self, py: Python<'_>) -> PyResult<()> {
         let sleep_ms = {
             let mut state = self.lock();
             let State { core, post, .. } = &mut *state;
@@ -113,16 +118,6 @@ impl Broker {
         };
         self.alarm.wake_in(py, sleep_ms)?;
         self.drive(py)
-    }
-
-    /// More is durable.
-    fn acknowledged(&self, py: Python<'_>) -> PyResult<()> {
-        self.with_running(|running| {
-            if let Some(running) = running {
-                running.durability().reset();
-            }
-        });
-        self.tick(py)
     }
 
     /// Answers a request once everything that was done to the store so far is durable; if it never
@@ -160,7 +155,7 @@ impl Broker {
         let mut state = slf.get().lock();
         let id = state.core.open(auth_required, clock::mono_us());
         let cid = state.core.cid(id).unwrap_or_default();
-        let peer = Peer::new(session);
+        let peer = Peer::new(session, Arc::clone(&slf.get().watch), name_of(id, cid));
         let slot = id as usize;
         if state.peers.len() <= slot {
             state.peers.resize_with(slot + 1, || None);
@@ -209,7 +204,13 @@ impl Broker {
         if self.alarm.round_soon(py, store_used)? { Ok(()) } else { self.drive(py) }
     }
 
-    fn with_running<T>(&self, call: impl FnOnce(Option<&Running>) -> T) -> T {
+    /// What the store rings when more is durable.
+    fn bell(&self, py: Python<'_>) -> PyResult<Option<Socket>> {
+        let Some(store) = &self.store else { return Ok(None) };
+        Ok(Socket::new(store.bind(py).call_method0("fileno")?.extract()?))
+    }
+
+    pub fn with_running<T>(&self, call: impl FnOnce(Option<&Running>) -> T) -> T {
         match &self.store {
             Some(store) => store.get().with_running(call),
             None => call(None),

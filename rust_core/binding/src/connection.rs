@@ -11,7 +11,7 @@ use crate::broker::Broker;
 use crate::broker_types::{ConnectionStats, Permissions, SubscriptionInfo};
 use crate::clock;
 use crate::peer::{Pause, Peer};
-use crate::sockets::with_received;
+use crate::sockets::{Socket, with_received};
 
 /// A client's connection: the protocol object of its transport.
 #[pyclass(frozen, module = "mq9._core")]
@@ -53,7 +53,7 @@ impl Connection {
         let socket = if encrypted || socket.is_none() {
             None
         } else {
-            Some(socket.call_method0("fileno")?.extract::<i32>()?).filter(|&number| number >= 0)
+            Socket::new(socket.call_method0("fileno")?.extract()?)
         };
         {
             let mut link = self.peer.lock();
@@ -67,6 +67,11 @@ impl Connection {
             self.broker.get().lock().core.greet(self.id, clock::mono_us());
         }
         self.drive(py)
+    }
+
+    /// From now on the broker reads the socket by itself, unless it is encrypted.
+    fn read_socket(&self, py: Python<'_>) -> PyResult<()> {
+        self.peer.read_socket(py)
     }
 
     /// Where the transport puts what it reads.
@@ -106,12 +111,7 @@ impl Connection {
             state.peers[self.id as usize] = None;
             reason
         };
-        {
-            let mut link = self.peer.lock();
-            link.closing = true;
-            link.socket = None;
-            link.transport = None;
-        }
+        self.peer.end();
         let reason = reason.unwrap_or_else(|| "Client Closed".to_owned());
         self.broker.get().forget(py, self.cid)?;
         if let Some(session) = self.peer.end_session() {

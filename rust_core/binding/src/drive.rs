@@ -12,7 +12,6 @@ use pyo3::types::{PyBytes, PyString};
 use crate::broker::Broker;
 use crate::clock;
 use crate::peer::{EndStall, Pause, Peer};
-use crate::sockets::send_now;
 
 /// How much a transport is given at once when the socket does not take it.
 const HANDED_BYTES: usize = 256 << 10;
@@ -22,7 +21,11 @@ const STALL_SECONDS: f64 = 0.005;
 
 /// Whether somebody drives the broker.
 #[derive(Default)]
-pub struct Driving(AtomicBool);
+pub struct Driving {
+    busy: AtomicBool,
+    /// Python was called: the loop may have something to do.
+    pub called: AtomicBool,
+}
 
 /// The right to drive, until it is dropped.
 struct Seat<'a>(&'a AtomicBool);
@@ -36,10 +39,10 @@ impl Drop for Seat<'_> {
 impl Broker {
     /// Writes all output and handles all events, until nothing is left of either.
     pub fn drive(&self, py: Python<'_>) -> PyResult<()> {
-        if self.driving.0.swap(true, Ordering::Relaxed) {
+        if self.driving.busy.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let _seat = Seat(&self.driving.0);
+        let _seat = Seat(&self.driving.busy);
         loop {
             self.flush(py)?;
             let (event, deadline_ms) = {
@@ -69,7 +72,7 @@ impl Broker {
             let Some(transport) = &link.transport else { continue };
             if let Some(socket) = link.socket {
                 // A broken socket takes everything: the transport will find out, and say so.
-                let sent = send_now(socket, state.core.output(id)).unwrap_or(usize::MAX);
+                let sent = socket.send(state.core.output(id)).unwrap_or(usize::MAX);
                 state.core.written(id, sent);
             }
             let output = state.core.output(id);
@@ -82,6 +85,7 @@ impl Broker {
             state.core.handed(id, bytes, clock::mono_us());
             drop(link);
             drop(state);
+            self.driving.called.store(true, Ordering::Relaxed);
             transport.call_method1(py, pyo3::intern!(py, "write"), (data,))?;
             if !peer.lock().full {
                 self.lock().core.drained(id);
@@ -90,6 +94,7 @@ impl Broker {
     }
 
     fn handle(&self, py: Python<'_>, event: Event) -> PyResult<()> {
+        self.driving.called.store(true, Ordering::Relaxed);
         match event {
             Event::Connect { conn, options } => {
                 let Some(peer) = self.lock().peer(conn) else { return Ok(()) };
@@ -139,12 +144,7 @@ impl Broker {
         peer: &Peer,
         abort: bool,
     ) -> PyResult<()> {
-        let transport = {
-            let mut link = peer.lock();
-            link.closing = true;
-            link.transport.as_ref().map(|transport| transport.clone_ref(py))
-        };
-        let Some(transport) = transport else { return Ok(()) };
+        let Some(transport) = peer.end_reading(py) else { return Ok(()) };
         if abort {
             transport.call_method0(py, pyo3::intern!(py, "abort"))?;
             return Ok(());

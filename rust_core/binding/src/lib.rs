@@ -15,11 +15,13 @@ mod export;
 mod mail;
 mod messages;
 mod peer;
+mod reading;
 mod running;
 mod sockets;
 mod store;
 mod types;
 mod upkeep;
+mod watch;
 mod words;
 
 use pyo3::prelude::*;

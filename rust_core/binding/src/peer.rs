@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mq9_core::broker::ConnStats;
 use pyo3::prelude::*;
 
+use crate::sockets::Socket;
+use crate::watch::Watch;
+
 /// Why a connection is not read from. It is read again when none is left.
 #[derive(Clone, Copy)]
 pub enum Pause {
@@ -22,6 +25,9 @@ pub enum Pause {
 pub struct Peer {
     session: Mutex<Option<Py<PyAny>>>,
     link: Mutex<Link>,
+    watch: Arc<Watch>,
+    /// Its name among the sockets that are watched.
+    name: u64,
 }
 
 /// How bytes reach the client.
@@ -29,7 +35,9 @@ pub struct Peer {
 pub struct Link {
     pub transport: Option<Py<PyAny>>,
     /// The socket, if bytes may go straight to it.
-    pub socket: Option<i32>,
+    pub socket: Option<Socket>,
+    /// Rust reads from the socket, not the transport.
+    watched: bool,
     /// The transport has asked to wait.
     pub full: bool,
     pub closing: bool,
@@ -39,8 +47,8 @@ pub struct Link {
 }
 
 impl Peer {
-    pub fn new(session: Py<PyAny>) -> Arc<Self> {
-        Arc::new(Self { session: Mutex::new(Some(session)), link: Mutex::default() })
+    pub fn new(session: Py<PyAny>, watch: Arc<Watch>, name: u64) -> Arc<Self> {
+        Arc::new(Self { session: Mutex::new(Some(session)), link: Mutex::default(), watch, name })
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Link> {
@@ -64,7 +72,7 @@ impl Peer {
             link.pauses |= why as u8;
             before == 0
         };
-        if first { self.call_transport(py, "pause_reading") } else { Ok(()) }
+        if first { self.set_reading(py, false) } else { Ok(()) }
     }
 
     pub fn resume(&self, py: Python<'_>, why: Pause) -> PyResult<()> {
@@ -74,22 +82,97 @@ impl Peer {
             link.pauses &= !(why as u8);
             before != 0 && link.pauses == 0
         };
-        if last { self.call_transport(py, "resume_reading") } else { Ok(()) }
+        if last { self.set_reading(py, true) } else { Ok(()) }
     }
 
     fn locked_session(&self) -> MutexGuard<'_, Option<Py<PyAny>>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call_transport(&self, py: Python<'_>, method: &str) -> PyResult<()> {
+    /// From now on Rust reads from the socket, if it may; otherwise the transport goes on.
+    pub fn read_socket(&self, py: Python<'_>) -> PyResult<()> {
         let transport = {
-            let link = self.lock();
-            match &link.transport {
-                Some(transport) if !link.closing => transport.clone_ref(py),
-                _ => return Ok(()),
+            let mut link = self.lock();
+            let (Some(transport), Some(socket), false) =
+                (&link.transport, link.socket, link.closing)
+            else {
+                return Ok(());
+            };
+            let transport = transport.clone_ref(py);
+            if link.pauses == 0 && self.watch.add(socket, self.name).is_err() {
+                return Ok(());
             }
+            link.watched = true;
+            transport
         };
-        transport.call_method0(py, method)?;
+        transport.call_method0(py, pyo3::intern!(py, "pause_reading"))?;
+        Ok(())
+    }
+
+    /// The socket to read from, if it is this connection's and not paused.
+    pub fn watched(&self, name: u64) -> Option<Socket> {
+        let link = self.lock();
+        link.socket.filter(|_| self.name == name && link.watched && link.pauses == 0)
+    }
+
+    /// The client has gone: the transport writes what it has and closes, or just closes.
+    pub fn hang_up(&self, py: Python<'_>, broken: bool) -> PyResult<()> {
+        let transport = {
+            let mut link = self.lock();
+            self.unwatch(&mut link);
+            link.transport.as_ref().map(|transport| transport.clone_ref(py))
+        };
+        let Some(transport) = transport else { return Ok(()) };
+        transport.call_method0(py, if broken { "abort" } else { "close" })?;
+        Ok(())
+    }
+
+    /// The connection ends: nobody reads from it again. Returns its transport.
+    pub fn end_reading(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let mut link = self.lock();
+        link.closing = true;
+        self.unwatch(&mut link);
+        link.transport.as_ref().map(|transport| transport.clone_ref(py))
+    }
+
+    /// The transport is gone.
+    pub fn end(&self) {
+        let mut link = self.lock();
+        link.closing = true;
+        self.unwatch(&mut link);
+        link.socket = None;
+        link.transport = None;
+    }
+
+    fn unwatch(&self, link: &mut Link) {
+        if let (true, Some(socket)) = (link.watched, link.socket) {
+            self.watch.remove(socket);
+        }
+        link.watched = false;
+    }
+
+    fn set_reading(&self, py: Python<'_>, wanted: bool) -> PyResult<()> {
+        let transport = {
+            let mut link = self.lock();
+            if link.closing {
+                return Ok(());
+            }
+            let Some(transport) = &link.transport else { return Ok(()) };
+            let transport = transport.clone_ref(py);
+            if let (true, Some(socket)) = (link.watched, link.socket) {
+                if !wanted {
+                    self.watch.remove(socket);
+                    return Ok(());
+                }
+                if self.watch.add(socket, self.name).is_ok() {
+                    return Ok(());
+                }
+                // The system watches no more sockets: the transport can still try.
+                link.watched = false;
+            }
+            transport
+        };
+        transport.call_method0(py, if wanted { "resume_reading" } else { "pause_reading" })?;
         Ok(())
     }
 }

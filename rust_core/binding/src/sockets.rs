@@ -3,12 +3,12 @@
 //! Everything unsafe in this crate is here, each with the reason why it holds.
 #![allow(unsafe_code)]
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 /// Runs `read` on the first `length` bytes of a buffer that a transport has filled.
 ///
@@ -24,14 +24,49 @@ pub fn with_received<T: Send>(
     read(&bytes[..length.min(bytes.len())])
 }
 
-/// Writes to a socket that does not block: how many bytes it took, or nothing if it is broken.
-pub fn send_now(socket: RawFd, bytes: &[u8]) -> Option<usize> {
-    // SAFETY: the transport owns the descriptor and closes it only after `connection_lost`, where
-    // the connection forgets the number.
-    let socket = unsafe { BorrowedFd::borrow_raw(socket) };
-    match send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-        Ok(sent) => Some(sent),
-        Err(Errno::AGAIN | Errno::INTR) => Some(0),
-        Err(_) => None,
+/// A descriptor that somebody else owns and closes, but not before it is forgotten here.
+#[derive(Clone, Copy)]
+pub struct Socket(RawFd);
+
+/// What reading from a socket has brought.
+pub enum Received {
+    Bytes(usize),
+    Nothing,
+    /// The client will send no more.
+    End,
+    Broken,
+}
+
+impl Socket {
+    /// The descriptor of this number, if it is one.
+    pub fn new(number: RawFd) -> Option<Self> {
+        (number >= 0).then_some(Self(number))
+    }
+
+    /// Writes without waiting: how many bytes were taken, or nothing if the socket is broken.
+    pub fn send(self, bytes: &[u8]) -> Option<usize> {
+        match send(self, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(sent) => Some(sent),
+            Err(Errno::AGAIN | Errno::INTR) => Some(0),
+            Err(_) => None,
+        }
+    }
+
+    /// Reads once, without waiting.
+    pub fn receive(self, buffer: &mut [u8]) -> Received {
+        match recv(self, buffer, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => Received::End,
+            Ok((_, bytes)) => Received::Bytes(bytes),
+            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+            Err(_) => Received::Broken,
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: a transport closes its socket only after `connection_lost`, where the connection
+        // forgets it, and the store its descriptor after the broker has stopped.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
