@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -198,33 +198,54 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+def broker(
+    options: argparse.Namespace, folder: Path, embedder: str
+) -> AbstractContextManager[Server]:
+    """A broker with its data in the folder."""
+    settings = folder / "mq9.conf"
+    settings.write_text(f"mq9 {{ embedder: {embedder} }}\n", "utf-8")
+    command = [*shlex.split(options.mq9_cmd), "-c", str(settings)]
+    command += ["--data", str(folder / "data"), "--sync", options.sync]
+    return running(command, folder)
+
+
+def fill(options: argparse.Namespace, folder: Path) -> float | None:
+    """Registers all agents; how many a second, None if they were kept from before."""
+    kept = Path(options.keep) if options.keep else None
+    if kept is not None and kept.exists():
+        shutil.copytree(kept, folder / "data")
+        return None
+    progress(f"registering {options.agents} agents")
+    # Without an embedder: it would begin to read them.
+    with broker(options, folder, "none") as server:
+        registered = register(Client(server.address), options.agents)
+    progress(f"registered {rate(registered)}; drawing vectors for them")
+    fill_vectors(folder / "data", options.agents, options.embedder)
+    if kept is not None:
+        shutil.copytree(folder / "data", kept)
+    return registered
+
+
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """All numbers."""
     load = Path(options.load_cmd) if options.load_cmd else build_load()
-    out = Path(options.out)
+    out = Path(options.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="data-", dir=out))
     try:
-        progress(f"drawing vectors for {options.agents} agents")
-        fill_vectors(folder / "data", options.agents, options.embedder)
-        settings = folder / "mq9.conf"
-        settings.write_text(f"mq9 {{ embedder: {options.embedder} }}\n", "utf-8")
-        command = [*shlex.split(options.mq9_cmd), "-c", str(settings)]
-        command += ["--data", str(folder / "data")]
-        with running([*command, "--sync", options.sync], folder) as server:
-            return rounds(options, load, server)
+        registered = fill(options, folder)
+        with broker(options, folder, options.embedder) as server:
+            return {"registered_per_second": registered} | rounds(options, load, server)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def rounds(options: argparse.Namespace, load: Path, server: Server) -> dict[str, Any]:
-    """Fills the broker, then measures."""
+    """Waits until all agents are found, then measures."""
     client = Client(server.address)
     client.ask("MAILBOX.CREATE", {"name": BOX})
-    progress("registering")
-    registered = register(client, options.agents)
     found_s = wait_until_found(client, options.patience)
-    progress(f"registered {rate(registered)}, all found {found_s:.1f} s later")
+    progress(f"all found {found_s:.1f} s after the start")
     peak = statistics.median(send(load, server, options.seconds / 2) for _ in range(PEAKS))
     progress(f"peak {rate(peak)}")
     rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
@@ -245,7 +266,6 @@ def rounds(options: argparse.Namespace, load: Path, server: Server) -> dict[str,
     return {
         "machine": machine(),
         "settings": vars(options),
-        "registered_per_second": registered,
         "found_after_s": found_s,
         "peak_rate": peak,
         "rates": rates,
@@ -291,6 +311,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--embedder", default="default", choices=("default", "light", "minilm"))
     parser.add_argument("--mq9-cmd", default=f"{sys.executable} -m mq9 serve")
     parser.add_argument("--load-cmd", help="the load generator; built if it is not given")
+    parser.add_argument("--keep", help="a folder for the filled broker; used again if it is there")
     parser.add_argument("--out", default=str(ROOT / ".build/bench-registry"))
     return parser.parse_args(words)
 

@@ -46,6 +46,8 @@ class Command:
     """At once, or in steps of a millisecond or so; steps change nothing."""
     failure: Callable[[str], Reply]
     """The reply that holds this error."""
+    is_durable: Callable[[], bool] = lambda: False
+    """Whether all that a reply tells of is; else it is held until everything is."""
 
 
 # Where what was done is not kept, or not known to be.
@@ -87,7 +89,11 @@ class Desk:
             self._failed(command, error, call.cid, reply)
 
     def _reply(self, command: Command, cid: int, subject: str, reply: Reply) -> None:
-        if subject:
+        if not subject:
+            return
+        if command.is_durable():
+            self._broker.answer(cid, subject, reply.json_bytes())
+        else:
             # Held until all that it tells of is durable.
             failed = command.failure(_NOT_DURABLE).json_bytes()
             self._broker.reply(cid, subject, reply.json_bytes(), failed=failed)

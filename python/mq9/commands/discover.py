@@ -77,7 +77,11 @@ class Discover:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self.command = Command(
-            "AGENT.DISCOVER", self._answer, lambda error: DiscoverReply(error=error)
+            "AGENT.DISCOVER",
+            self._answer,
+            lambda error: DiscoverReply(error=error),
+            # It tells of agents alone: it need not wait for messages on their way to the disk.
+            is_durable=lambda: registry.is_durable,
         )
 
     def _answer(self, call: Call) -> Steps:

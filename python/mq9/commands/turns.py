@@ -44,12 +44,15 @@ class Turns:
 
     def add(self, cid: int, work: Work) -> None:
         """Begin with some work now, or in a later round of the loop if this one has had enough."""
+        self._begin(cid, work)
+        self._pause(cid)
+
+    def _begin(self, cid: int, work: Work) -> None:
         self._round_soon()
         if cid in self._lines:
             self._lines[cid].append(work)
         elif self._spent_s >= _ROUND_S or not self._is_off(cid, work):
             self._lines[cid] = deque([work])
-        self._pause(cid)
 
     def close(self) -> None:
         """Give up all work."""
@@ -108,8 +111,8 @@ class Turns:
         if not self._waiting[cid]:
             del self._waiting[cid]
         if cid in self._clients.open:
-            self._lines.setdefault(cid, deque()).append(work)
-            self._round_soon()
+            self._begin(cid, work)
+            self._resume(cid)
         else:
             self._paused.discard(cid)
 

@@ -126,9 +126,14 @@ class Link:
         if agent.number <= self._told:
             self._seen[agent.number] = agent.alive_until_ms
 
-    def search(self, request: dict[str, Any]) -> asyncio.Task[Page]:
+    def search(self, request: dict[str, Any]) -> asyncio.Future[Page]:
         """A page of what `request` asks for; WorkerLostError or SearchRefusedError if it fails."""
-        search = asyncio.get_running_loop().create_task(self._search(request))
+        search: asyncio.Future[Page]
+        if self._writer is None or self._dropped or self._is_untold(self._order.last):
+            search = asyncio.get_running_loop().create_task(self._search(request))
+        else:
+            # At once: each round of a loop that is full of messages takes a while.
+            search = self._ask(request)
         # Who asked may be gone when it fails: then nobody looks.
         search.add_done_callback(lambda done: done.cancelled() or done.exception())
         return search
@@ -157,18 +162,23 @@ class Link:
         first = next(self._order.behind(self._told), None)
         return first is not None and first.number <= wanted
 
-    async def _ask(self, request: dict[str, Any]) -> Page:
+    def _ask(self, request: dict[str, Any]) -> asyncio.Future[Page]:
+        loop = asyncio.get_running_loop()
         number = next(self._numbers)
-        answer: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Page] = loop.create_future()
         self._asked[number] = answer
+        timer = loop.call_later(_ANSWER_S, _refuse, answer)
+
+        def done(_: asyncio.Future[Page]) -> None:
+            timer.cancel()
+            self._asked.pop(number, None)
+
+        answer.add_done_callback(done)
         try:
             self._send(number, request)
-            async with asyncio.timeout(_ANSWER_S):
-                return await answer
-        except TimeoutError:
-            raise SearchRefusedError("the search took too long: try again later") from None
-        finally:
-            self._asked.pop(number, None)
+        except WorkerLostError as error:
+            answer.set_exception(error)
+        return answer
 
     def _send(self, number: int, request: dict[str, Any]) -> None:
         if self._writer is None:
@@ -282,6 +292,11 @@ class Link:
             elif not self._dropped:
                 self._work.clear()
                 await self._work.wait()
+
+
+def _refuse(answer: asyncio.Future[Page]) -> None:
+    if not answer.done():
+        answer.set_exception(SearchRefusedError("the search took too long: try again later"))
 
 
 def _head(agent: Agent) -> dict[str, Any]:

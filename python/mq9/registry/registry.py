@@ -53,6 +53,8 @@ class Registry:
         self._expiring: asyncio.Task[None] | None = None
         self._closed = False
         self._new = 0
+        # What was there before is durable with all that is in the log by now.
+        self._changed_at = store.end()
 
     def start(self) -> None:
         """Load what is stored, if there is anything."""
@@ -116,6 +118,11 @@ class Registry:
             self.link.seen(known)
         return True
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether all that is known of agents is; messages may still be under way to the disk."""
+        return self._store.acknowledged() >= self._changed_at
+
     def find(self, address: str, now_ms: int) -> Agent | None:
         """The agent at this address, if its time is not over."""
         agent = self.roster.get(address)
@@ -151,7 +158,7 @@ class Registry:
         # The card first: a report without one is removed when agents are loaded.
         for mailbox in (AGENTS, REPORTS):
             if message := self._newest(mailbox, agent.address):
-                self._store.delete(mailbox, message.msg_id)
+                self._delete(mailbox, message.msg_id)
         self._changed(self.roster.pop(agent.address))
 
     def _changed(self, old: Agent | None) -> None:
@@ -173,6 +180,14 @@ class Registry:
         except MailboxNotFound:
             self._store.create_mailbox(mailbox)
             return self._store.send(mailbox, body, key=address, headers=notes)
+        finally:
+            self._changed_at = self._store.end()
+
+    def _delete(self, mailbox: str, number: int) -> None:
+        try:
+            self._store.delete(mailbox, number)
+        finally:
+            self._changed_at = self._store.end()
 
     def _exists(self, mailbox: str) -> bool:
         try:
@@ -215,7 +230,7 @@ class Registry:
             elif agent := self.roster.get(message.key):
                 agent.reported_ms = max(agent.reported_ms, message.create_ms)
             else:
-                self._store.delete(REPORTS, message.msg_id)
+                self._delete(REPORTS, message.msg_id)
         for _ in self.roster.settle(_now_ms()):
             await asyncio.sleep(0)
         await self._expire()

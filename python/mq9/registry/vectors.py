@@ -1,7 +1,8 @@
 """Which cards are nearest to a vector: compares with all of them, which is exact.
 
-Up to a hundred thousand or so it is one product of a matrix and a vector; above that they are kept
-in half precision, which usearch compares quickly where it is installed. Knows nothing of texts.
+Up to a hundred thousand or so they are first compared in a byte per number, and then those that may
+be among the nearest in full; above that they are kept in half precision, which usearch compares
+quickly where it is installed. Knows nothing of texts.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from mq9.registry.rough import Rough
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +24,7 @@ _FIRST_ROWS = 1024
 # Less than one row in so many is few.
 _FEW = 8
 _BLOCK = 1 << 16
+_COPIED = 128
 
 
 class Vectors:
@@ -33,6 +37,8 @@ class Vectors:
         self._numbers = np.empty(_FIRST_ROWS, np.int64)
         self._alive_until_ms = np.empty(_FIRST_ROWS, np.int64)
         self._rows: dict[int, int] = {}
+        # Not above `many`.
+        self._rough: Rough | None = Rough(dimensions)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -49,6 +55,8 @@ class Vectors:
         self._numbers[row] = number
         self._alive_until_ms[row] = alive_until_ms
         self._rows[number] = row
+        if self._rough is not None:
+            self._rough.add(self._matrix[row])
 
     def remove(self, number: int) -> None:
         """A card is gone; the last one takes its row."""
@@ -56,6 +64,8 @@ class Vectors:
         if row is None:
             return
         last = len(self._rows)
+        if self._rough is not None:
+            self._rough.remove(row)
         if row != last:
             for column in (self._matrix, self._numbers, self._alive_until_ms):
                 column[row] = column[last]
@@ -83,21 +93,19 @@ class Vectors:
         if alive_at_ms is not None:
             alive = self._alive_until_ms[:size] > alive_at_ms
             rows = np.flatnonzero(alive) if rows is None else rows[alive[rows]]
-        numbers = self._numbers[:size] if rows is None else self._numbers[rows]
-        if self._matrix.dtype == np.float32:
-            return _best(numbers, self._scores(vector, size, rows), count)
-        return self._nearest_of_many(vector, size, rows, count)
+        if self._rough is None:
+            return self._nearest_of_many(vector, size, rows, count)
+        if rows is None or len(rows) >= size // _FEW:
+            rows = self._rough.may_be_nearest(vector, count, rows)
+        return _best(self._numbers[rows], self._scores(vector, rows), count)
 
-    def _scores(
-        self, vector: NDArray[np.float32], size: int, rows: NDArray[np.intp] | None
-    ) -> NDArray[np.float32]:
-        if rows is None:
-            scores: NDArray[np.float32] = self._matrix[:size] @ vector
-        elif len(rows) < size // _FEW:
-            scores = self._matrix[rows] @ vector
-        else:
-            # To copy most rows would take longer than to compare all of them.
-            scores = (self._matrix[:size] @ vector)[rows]
+    def _scores(self, vector: NDArray[np.float32], rows: NDArray[np.intp]) -> NDArray[np.float32]:
+        scores = np.empty(len(rows), np.float32)
+        # A few at a time, so that what was copied is still in the cache when it is multiplied.
+        for start in range(0, len(rows), _COPIED):
+            some = slice(start, start + _COPIED)
+            # Row by row, unlike a product: cards of one text are as near, wherever they stand.
+            np.einsum("ij,j->i", self._matrix[rows[some]], vector, out=scores[some])
         return scores
 
     def _nearest_of_many(
@@ -127,6 +135,8 @@ class Vectors:
         matrix = np.empty((rows, self._dimensions), kind)
         matrix[: len(self._matrix)] = self._matrix
         self._matrix = matrix
+        if kind == np.float16:
+            self._rough = None
         self._numbers = np.resize(self._numbers, rows)
         self._alive_until_ms = np.resize(self._alive_until_ms, rows)
 

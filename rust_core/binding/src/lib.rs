@@ -7,6 +7,7 @@ mod alarm;
 mod broker;
 mod broker_types;
 mod clock;
+mod codes;
 mod connection;
 mod drive;
 mod durability;
@@ -37,6 +38,8 @@ mod _core {
     use super::broker_types::{
         BrokerStats, ConnectionStats, Limits, Permissions, SubscriptionInfo,
     };
+    #[pymodule_export]
+    use super::codes::Codes;
     #[pymodule_export]
     use super::connection::Connection;
     #[pymodule_export]

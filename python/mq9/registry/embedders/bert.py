@@ -16,6 +16,8 @@ HEADS = 12
 EPSILON = 1e-12
 # Enough for the weights to be read rarely, little enough to stay in the cache.
 TOKENS_PER_BATCH = 512
+# A product of so many rows, or a multiple, takes up to a third less time than one of fewer.
+ROWS_AT_ONCE = 4
 
 
 class Layer:
@@ -44,7 +46,7 @@ class Layer:
         """The states behind this layer; `starts` has the first row of each text, and the end."""
         projected = states @ self._projection
         projected += self._projection_bias
-        mixed = np.empty_like(states)
+        mixed = np.zeros_like(states)
         for start, end in pairwise(starts):
             mixed[start:end] = attention(projected[start:end])
         states = normed(dense(mixed, self._mix) + states, self._norms[0])
@@ -86,12 +88,14 @@ class Bert:
 
     def _embed_batch(self, texts: Sequence[Sequence[int]]) -> Matrix:
         starts = [0, *np.cumsum([len(tokens) for tokens in texts]).tolist()]
-        ids = np.concatenate(texts)
-        places = np.concatenate([np.arange(len(tokens)) for tokens in texts])
+        # Nothing comes of the rows behind the last text.
+        spare = np.zeros(-starts[-1] % ROWS_AT_ONCE, int)
+        ids = np.concatenate([*texts, spare])
+        places = np.concatenate([*(np.arange(len(tokens)) for tokens in texts), spare])
         states = normed(self._words[ids] + self._places[places], self._norm)
         for layer in self._layers:
             states = layer.forward(states, starts)
-        sums: Matrix = np.add.reduceat(states, starts[:-1], axis=0)
+        sums: Matrix = np.add.reduceat(states[: starts[-1]], starts[:-1], axis=0)
         sums /= np.linalg.norm(sums, axis=1, keepdims=True)
         return sums
 
