@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mq9_core::disk::Disk;
 use mq9_core::error::Error;
 use mq9_core::mailbox::{LEVELS, Policy};
-use mq9_core::store::{Ack, AckKind, Damage, DamageKind, Send, Store};
+use mq9_core::store::{Ack, AckKind, Damage, DamageKind, Fetched, Send, Store};
 use mq9_core::time::Now;
 use mq9_core::wire::op::Message;
 use mq9_sim::SimDisk;
@@ -29,6 +29,8 @@ pub struct SeenMailbox {
     pub next_id: u64,
     /// Level and payload by `msg_id`.
     pub messages: BTreeMap<u64, (u8, String)>,
+    /// The same of those whose place was taken, or whose time was over, by the time of looking.
+    pub replaced: BTreeMap<u64, (u8, String)>,
     /// Payloads once everything delayed is due.
     pub later: BTreeSet<String>,
     pub groups: BTreeMap<String, SeenGroup>,
@@ -66,11 +68,7 @@ pub fn observe(disk: &SimDisk) -> Result<Seen, String> {
     {
         let batch = everything(store, &info.address, NEAR).map_err(|e| e.to_string())?;
         // What becomes due only now gets its id now.
-        let messages: BTreeMap<_, _> = batch
-            .iter()
-            .filter(|(meta, _)| meta.create_ms < NEAR.wall_ms)
-            .map(|(meta, m)| (meta.msg_id, (meta.level.number(), shown(&m))))
-            .collect();
+        let messages = by_id(&batch, NEAR.wall_ms);
         once(&info.address, messages.values().map(|(_, payload)| payload.clone()))?;
         if let Some(id) = messages.keys().find(|&&id| id >= info.next_id) {
             return Err(format!("{}: {id} is stored, next_id is {}", info.address, info.next_id));
@@ -81,8 +79,9 @@ pub fn observe(disk: &SimDisk) -> Result<Seen, String> {
             .map(|g| (g.name, SeenGroup { cursors: g.cursors, drained: BTreeSet::new() }))
             .collect();
         let (created_ms, policy, next_id) = (info.created_ms, info.policy, info.next_id);
-        let later = BTreeSet::new();
-        let mailbox = SeenMailbox { created_ms, policy, next_id, messages, later, groups };
+        let (replaced, later) = (BTreeMap::new(), BTreeSet::new());
+        let mailbox =
+            SeenMailbox { created_ms, policy, next_id, messages, replaced, later, groups };
         seen.mailboxes.insert(info.address, mailbox);
     }
     while store.tick(FAR) {}
@@ -93,6 +92,21 @@ pub fn observe(disk: &SimDisk) -> Result<Seen, String> {
     }
     drain(disk, &mut seen)?;
     Ok(seen)
+}
+
+/// Notes what is in the mailboxes of a store now and was not any more when they were observed, at a later time.
+pub fn note_replaced(seen: &mut Seen, store: &mut Store, now: Now) {
+    for (address, mailbox) in &mut seen.mailboxes {
+        let Ok(batch) = everything(store, address, now) else { continue };
+        mailbox.replaced = by_id(&batch, u64::MAX);
+        mailbox.replaced.retain(|id, _| !mailbox.messages.contains_key(id));
+    }
+}
+
+/// Level and payload by `msg_id`, of messages created before that wall time.
+fn by_id(batch: &Fetched, end_ms: u64) -> BTreeMap<u64, (u8, String)> {
+    let created = batch.iter().filter(|(meta, _)| meta.create_ms < end_ms);
+    created.map(|(meta, m)| (meta.msg_id, (meta.level.number(), shown(&m)))).collect()
 }
 
 fn drain(disk: &SimDisk, seen: &mut Seen) -> Result<(), String> {
@@ -186,18 +200,27 @@ fn text(bytes: &[u8]) -> String {
 pub fn check(states: &[Seen], found: &Seen) -> Result<(), String> {
     for (address, mailbox) in &found.mailboxes {
         let before: Vec<_> = states.iter().filter_map(|s| s.mailboxes.get(address)).collect();
-        let sent =
-            |id: &u64, m: &(u8, String)| before.iter().any(|s| s.messages.get(id) == Some(m));
+        let sent = |id: &u64, m: &(u8, String)| {
+            before.iter().any(|s| s.messages.get(id) == Some(m) || s.replaced.get(id) == Some(m))
+        };
+        // A delayed message that nobody was promised may be lost, and with it that it took the place of another.
+        let kept = |payload: &str| {
+            before.iter().any(|s| s.replaced.values().any(|(_, replaced)| replaced == payload))
+        };
         if let Some(message) = mailbox.messages.iter().find(|(id, m)| !sent(id, m)) {
             return Err(format!("{address}: invented {message:?}"));
         }
-        let later = |payload: &&String| !before.iter().any(|s| s.later.contains(*payload));
+        let later = |payload: &&String| {
+            !kept(payload) && !before.iter().any(|s| s.later.contains(*payload))
+        };
         if let Some(payload) = mailbox.later.iter().find(later) {
             return Err(format!("{address}: {payload} comes later from nowhere"));
         }
         for (name, group) in &mailbox.groups {
             let known: Vec<_> = before.iter().filter_map(|s| s.groups.get(name)).collect();
-            let given = |payload: &&String| !known.iter().any(|g| g.drained.contains(*payload));
+            let given = |payload: &&String| {
+                !kept(payload) && !known.iter().any(|g| g.drained.contains(*payload))
+            };
             // A group whose start is not acknowledged may start anew.
             if let Some(payload) = group.drained.iter().find(given)
                 && known.len() == states.len()
