@@ -84,12 +84,9 @@ def short(text: str) -> str:
 
 def settings(found: Mapping[str, Any]) -> str:
     """The options that numbers were measured with."""
-    words = [
-        f"--{name.replace('_', '-')} {value:g}"
-        for name, value in found.items()
-        if not isinstance(value, bool)
-    ]
-    return " ".join([*words, *(f"--{name}" for name in ("awake", "quick") if found[name])])
+    numbers = ((name, value) for name, value in found.items() if not isinstance(value, bool))
+    words = [f"--{name.replace('_', '-')} {value:g}" for name, value in numbers]
+    return " ".join([*words, *(["--quick"] if found["quick"] else [])])
 
 
 # Numbers of which less is better. Latencies are left out: each is at the server's own peak.

@@ -40,7 +40,6 @@ class Measuring:
     stores: Stores
     scale: Scale
     options: argparse.Namespace
-    awake: Sequence[int]
 
     def once(self, row: Row, contender: Contender) -> Numbers:
         """The numbers of one row on one server."""
@@ -175,15 +174,11 @@ class Measuring:
         seconds: float | None = None,
         most_seconds: float = nats_runs.LOAD_SECONDS,
     ) -> dict[str, Any]:
-        """What the load generator reports; what keeps the cores awake is none of the others."""
+        """What the load generator reports."""
         line = [*map(str, words), "--patience", str(PATIENCE_SECONDS)]
         line += ["--seconds", str(self.options.seconds if seconds is None else seconds)]
         line += ["--warmup", str(self.options.warmup if warmup is None else warmup)]
-        started, awake_s = time.monotonic(), sum(map(nats_runs.process_s, self.awake))
-        run = nats_runs.run_load(self.load, line, server, self.options.cpu, most_seconds)
-        awake_s = sum(map(nats_runs.process_s, self.awake)) - awake_s
-        others_cores = run["others_cores"] - awake_s / (time.monotonic() - started)
-        return run | {"others_cores": max(others_cores, 0.0)}
+        return nats_runs.run_load(self.load, line, server, self.options.cpu, most_seconds)
 
 
 def numbers(run: dict[str, Any]) -> Numbers:

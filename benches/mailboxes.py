@@ -8,12 +8,10 @@ and mailbox_report.py.
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +54,10 @@ class Comparison:
     def run(self, load: Path) -> None:
         """Measures everything, and keeps each row as soon as it is complete."""
         scale = QUICK_SCALE if self.options.quick else FULL_SCALE
-        cores = os.sched_getaffinity(0) if self.options.awake else ()
-        with (
-            tempfile.TemporaryDirectory(prefix="data-", dir=self.data) as name,
-            keeping_awake(cores) as awake,
-        ):
+        with tempfile.TemporaryDirectory(prefix="data-", dir=self.data) as name:
             folder = Path(name)
             stores = Stores(folder, load, scale.stored)
-            measuring = Measuring(load, folder, stores, scale, self.options, awake)
+            measuring = Measuring(load, folder, stores, scale, self.options)
             try:
                 for number in range(max(self.options.rounds, self.options.long_rounds)):
                     self.round(number, measuring)
@@ -121,7 +115,7 @@ class Comparison:
 
     def summary(self, result: Results) -> dict[str, Any]:
         """A row with when and how it was measured."""
-        settings = {name: getattr(self.options, name) for name in (*NUMBERS, "awake", "quick")}
+        settings = {name: getattr(self.options, name) for name in (*NUMBERS, "quick")}
         return result.summary({"measured": time.strftime("%Y-%m-%d"), "settings": settings})
 
     def others_cores(self) -> float:
@@ -149,31 +143,6 @@ def line_up(row: Row, servers: Mapping[str, Sequence[str]]) -> list[Contender]:
     return found
 
 
-@contextmanager
-def keeping_awake(cores: Collection[int]) -> Iterator[list[int]]:
-    """Processes that use what nobody else wants of these cores.
-
-    A core of a virtual machine that has nothing to do is given away, and takes up to 100 µs to come
-    back. Where one message at a time is under way, that would be most of what is measured.
-    """
-    spin = (
-        "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\n"
-        "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
-        "while os.getppid() == int(sys.argv[2]):\n"
-        "    for _ in range(1_000_000): pass\n"
-    )
-    processes = [
-        subprocess.Popen([sys.executable, "-c", spin, str(core), str(os.getpid())])
-        for core in cores
-    ]
-    try:
-        yield [process.pid for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
 def file_system(folder: Path) -> str:
     """Its kind. Durability costs nothing in memory: the data must be on a disk."""
     real, found = folder.resolve(), ("/", "")
@@ -198,9 +167,6 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a smoke run of a few rows")
     parser.add_argument(
         "--only", action="append", default=[], metavar="TEXT", help="rows whose name holds a TEXT"
-    )
-    parser.add_argument(
-        "--awake", action="store_true", help="keep the cores of a virtual machine from halting"
     )
     parser.add_argument("--servers", default="", metavar="A,B", help="only mq9, JetStream or Redis")
     parser.add_argument("--nats-cmd", help="nats-server's command, without options")
