@@ -125,7 +125,6 @@ async def close_the_store(tmp_path: Path) -> None:
         request = b"PUB $mq9.AI.MAILBOX.CREATE me 0\r\n\r\n"
         writer.write(request)
         assert (await reply(reader))["error"] == ""
-        running.broker.stop()
         running.store.close()
         for command, shape in (
             (b"MAILBOX.CREATE", {"mail_address": ""}),

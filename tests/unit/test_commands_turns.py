@@ -68,6 +68,26 @@ async def test_short_work_is_done_at_once(room: Room) -> None:
     assert done == ["a", "b"]
 
 
+@pytest.mark.parametrize("count", [0, 1])
+async def test_what_comes_during_a_step_goes_behind_and_nothing_is_lost(
+    room: Room, count: int
+) -> None:
+    """A reply may bring the next requests of the same client."""
+    turns, done = Turns(room), list[str]()
+
+    def asked_meanwhile() -> Generator[None, None, None]:
+        for _ in range(count):
+            yield
+        turns.add(1, steps(done, "next", 1))
+        done.append("first")
+
+    turns.add(1, asked_meanwhile())
+    turns.add(1, steps(done, "last", 1))
+    await until_idle(done, 5)
+    order = ("next", "last") if count == 0 else ("last", "next")
+    assert [name for name in done if not name.endswith(":")] == ["first", *order]
+
+
 async def test_connections_take_turns_and_keep_their_own_order(room: Room) -> None:
     turns, done = Turns(room), list[str]()
     turns.add(1, steps(done, "long", 3))

@@ -49,10 +49,10 @@ class Turns:
 
     def _begin(self, cid: int, work: Work) -> None:
         self._round_soon()
-        if cid in self._lines:
-            self._lines[cid].append(work)
-        elif self._spent_s >= _ROUND_S or not self._is_off(cid, work):
-            self._lines[cid] = deque([work])
+        line = self._lines.setdefault(cid, deque())
+        line.append(work)
+        if len(line) == 1 and self._spent_s < _ROUND_S:
+            self._step(cid)
 
     def close(self) -> None:
         """Give up all work."""
@@ -79,14 +79,18 @@ class Turns:
                 self._spent_s = 0.0
 
     def _turn(self, cid: int) -> None:
+        self._step(cid)
+        self._resume(cid)
+
+    def _step(self, cid: int) -> None:
         """One step of a connection, which then goes to the back."""
-        line = self._lines.pop(cid)
+        # It stays in its line meanwhile: a reply may bring more requests, which go behind it.
+        line = self._lines[cid]
         # What a client asked to be done before it left is done in one step; nobody waits for more.
         if self._is_off(cid, line[0]) or cid not in self._clients.open:
             line.popleft()
-        if line:
+        if self._lines.pop(cid, None) is not None and line:
             self._lines[cid] = line
-        self._resume(cid)
 
     def _is_off(self, cid: int, work: Work) -> bool:
         """Makes a step; whether the work is out of its line, being done or waiting."""

@@ -1,6 +1,6 @@
 //! The broker, as Python sees it.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mq9_core::broker::{self, ConnId};
@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::drive::Driving;
 use crate::mail::{Counter, settle};
 use crate::peer::Peer;
-use crate::reading::{Reading, STORE, name_of};
+use crate::reading::{LINGER_US, Reading, STORE, name_of};
 use crate::running::Running;
 use crate::sockets::Socket;
 use crate::store::Store;
@@ -36,8 +36,10 @@ pub struct Broker {
     pub buffer: Py<PyByteArray>,
     pub alarm: Alarm,
     pub driving: Driving,
-    /// When input came last.
+    /// When input came last, by a socket that is read here.
     pub active_us: AtomicU64,
+    /// When it came last by a transport, which only the loop can look at.
+    pub given_us: AtomicU64,
     pub watch: Arc<Watch>,
     pub reading: Reading,
     store: Option<Py<Store>>,
@@ -67,10 +69,10 @@ impl Broker {
         let buffer = PyByteArray::new_with(py, READ_BYTES, |_| Ok(()))?.unbind();
         let state = State { core, post, peers: Vec::new(), services: Vec::new() };
         let (alarm, driving) = (Alarm::default(), Driving::default());
-        let active_us = AtomicU64::new(0);
+        let (active_us, given_us) = (AtomicU64::new(0), AtomicU64::new(0));
         let (watch, reading) = (Arc::new(Watch::new()?), Reading::new());
         let state = Mutex::new(state);
-        Ok(Self { state, buffer, alarm, driving, active_us, watch, reading, store })
+        Ok(Self { state, buffer, alarm, driving, active_us, given_us, watch, reading, store })
     }
 
     /// From now on the broker runs on this event loop.
@@ -90,9 +92,6 @@ impl Broker {
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         let Some(event_loop) = self.alarm.stop(py)? else { return Ok(()) };
         event_loop.call_method1(py, "remove_reader", (self.watch.descriptor(),))?;
-        if let Some(bell) = self.bell(py)? {
-            self.watch.remove(bell);
-        }
         Ok(())
     }
 
@@ -104,7 +103,12 @@ impl Broker {
     /// Everything that could be read has been read: what it brought about goes out.
     fn round(&self, py: Python<'_>) -> PyResult<()> {
         if self.alarm.round_over() { self.tick(py) } else { self.drive(py) }?;
-        self.read_on(py)
+        self.read_on(py)?;
+        let given_us = self.given_us.load(Ordering::Relaxed);
+        if clock::mono_us().saturating_sub(given_us) < LINGER_US {
+            self.alarm.round_soon(py, false)?;
+        }
+        Ok(())
     }
 
     /// Does what is due: pings and deadlines, what the store has to do, replies that may leave.

@@ -83,7 +83,7 @@ impl Connection {
     fn buffer_updated(&self, py: Python<'_>, nbytes: usize) -> PyResult<()> {
         let broker = self.broker.get();
         let now_us = clock::mono_us();
-        broker.active_us.store(now_us, Ordering::Relaxed);
+        broker.given_us.store(now_us, Ordering::Relaxed);
         broker.with_counter(py, |core, counter| {
             with_received(broker.buffer.bind(py), nbytes, |chunk| {
                 core.feed(self.id, chunk, counter, now_us);

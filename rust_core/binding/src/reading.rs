@@ -2,7 +2,7 @@
 //! as long as clients keep answering.
 //!
 //! A connection gets one read per round, so none can keep the others waiting. The loop gets a turn
-//! after every call into Python, and at least every [`TURN_US`].
+//! after every call into Python, and after the round in which [`TURN_US`] are over.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::sockets::Received;
 
 /// How long the broker looks for input again and again after some has come. To be woken takes
 /// longer than most clients take to answer.
-const LINGER_US: u64 = 50;
+pub const LINGER_US: u64 = 50;
 
 /// How long others on the loop may have to wait for their turn: timers, clients with TLS.
 const TURN_US: u64 = 250;
