@@ -66,7 +66,7 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: a transport closes its socket only after `connection_lost`, where the connection
-        // forgets it, and the store its descriptor after the broker has stopped.
+        // forgets it. The store's is used once, by the call that has asked the open store for it.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
