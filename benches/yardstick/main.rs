@@ -9,6 +9,7 @@ mod rates;
 mod reopen;
 mod table;
 mod waits;
+mod work;
 
 use mq9_benches::Result;
 use table::Table;
@@ -55,6 +56,9 @@ fn run(scale: Scale, only: Option<&str>) -> Result<()> {
         growth::by_mailboxes(scale, &mut table)?;
         growth::by_messages(scale, &mut table)?;
     }
+    if wanted("work") {
+        work::by_mailboxes(scale, &mut table)?;
+    }
     println!("\n{table}");
     Ok(())
 }
@@ -66,6 +70,8 @@ fn main() -> Result<()> {
         // The processes of `memory`.
         ["fill-mailboxes", dir, count] => memory::fill_mailboxes(dir, count),
         ["fill-messages", dir, mailboxes, count] => memory::fill_messages(dir, mailboxes, count),
+        // What valgrind runs.
+        ["count-appends", dir, count] => work::count_appends(dir, count),
         ["reopen", dir] => memory::reopen(dir),
         [part, ..] => run(Scale::from_env(), Some(part)),
     }

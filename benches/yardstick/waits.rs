@@ -187,7 +187,7 @@ fn capture(large: Large, count: usize) -> Result<f64> {
         let begin = processor_ns();
         store.capture(&mut checkpointer, 1)?;
         longest = longest.max(processor_ns() - begin);
-        checkpointer.write()?;
+        checkpointer.write(|| Ok(()))?;
     }
     Ok(longest)
 }

@@ -54,7 +54,7 @@ fn everything_comes_back_and_damage_anywhere_is_noticed() {
     let disk = filled();
     let checkpoint = names::checkpoint(1);
     let bytes = disk.read_file(&checkpoint).unwrap();
-    assert!(bytes.len() > 8 << 20, "the checkpoint has {} bytes only", bytes.len());
+    assert!(bytes.len() > 1 << 20, "the checkpoint has {} bytes only", bytes.len());
     let mut store = open(&disk.snapshot());
     assert_eq!(store.damage(), []);
     assert_whole(&mut store);

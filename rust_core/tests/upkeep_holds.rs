@@ -1,12 +1,13 @@
 //! Upkeep holds the store to look and to copy, never while it waits for the disk, and for one record at a time.
 #![allow(clippy::unwrap_used)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mq9_core::disk::{Disk, DiskFile};
+use mq9_core::log::names;
 use mq9_core::store::{NewMailbox, Options, Send, Shared, Store, maintain};
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
@@ -106,9 +107,15 @@ struct Held {
     store: RefCell<Store>,
     watch: Arc<Watch>,
     most: RefCell<(u64, u64)>,
+    rests: Cell<u64>,
 }
 
 impl Shared for Held {
+    fn rest(&self) {
+        assert!(self.store.try_borrow().is_ok(), "rests while it holds the store");
+        self.rests.set(self.rests.get() + 1);
+    }
+
     fn with<R>(&self, step: impl FnOnce(&mut Store) -> R) -> R {
         let store = &mut *self.store.borrow_mut();
         let end = store.end();
@@ -134,8 +141,8 @@ fn upkeep_holds_the_store_for_one_record_and_for_nothing_slow() {
     for address in ["kept", "gone"] {
         store.create_mailbox(&NewMailbox { address, ..Default::default() }, START).unwrap();
     }
-    let most = RefCell::default();
-    let held = Held { store: RefCell::new(store), watch: Arc::clone(&watch), most };
+    let (store, watch_of, most) = (RefCell::new(store), Arc::clone(&watch), RefCell::default());
+    let held = Held { store, watch: watch_of, most, rests: Cell::new(0) };
     let payload = [7; PAYLOAD];
     for round in 0..40 {
         for n in 0..60 {
@@ -161,6 +168,63 @@ fn upkeep_holds_the_store_for_one_record_and_for_nothing_slow() {
     assert!(copied <= PAYLOAD as u64 + 200, "{copied} bytes were copied at once");
     assert!(written <= MOST, "{written} bytes were written at once");
     assert_eq!(watch.slow.load(Ordering::Relaxed), 0, "waited for the disk");
+    assert!(
+        held.rests.get() > 100,
+        "rested {} times while it rewrote and captured",
+        held.rests.get()
+    );
     let kept = held.store.borrow_mut().mailbox("kept", START).unwrap();
     assert_eq!(kept.messages, 40 * 20);
+}
+
+/// A store whose log grows whenever upkeep rests.
+struct Busy {
+    store: RefCell<Store>,
+    disk: SimDisk,
+    rests: Cell<u64>,
+    /// The log's next segment is wanted.
+    wanted: Cell<bool>,
+}
+
+impl Busy {
+    fn next_segment(&self) -> String {
+        names::segment(self.store.borrow().end().segment() + 1)
+    }
+}
+
+impl Shared for Busy {
+    fn with<R>(&self, step: impl FnOnce(&mut Store) -> R) -> R {
+        step(&mut self.store.borrow_mut())
+    }
+
+    fn rest(&self) {
+        self.rests.set(self.rests.get() + 1);
+        if self.wanted.get() {
+            assert!(self.disk.names().contains(&self.next_segment()), "the log has to wait");
+            return;
+        }
+        let store = &mut *self.store.borrow_mut();
+        while !store.asks_for_upkeep() {
+            store.send("many", &Send::new(&[7; PAYLOAD]), START).unwrap();
+        }
+        self.wanted.set(true);
+    }
+}
+
+#[test]
+fn a_checkpoint_of_a_large_mailbox_rests_and_does_not_keep_the_log_from_its_next_segment() {
+    let disk = SimDisk::new();
+    let options = Options { segment_bytes: 8 << 20, ..OPTIONS };
+    let mut store = Store::open(Arc::new(disk.clone()), options, 42, START).unwrap();
+    store.create_mailbox(&NewMailbox { address: "many", ..Default::default() }, START).unwrap();
+    for _ in 0..60_000 {
+        store.send("many", &Send::new(b"x"), START).unwrap();
+    }
+    store.sync().unwrap();
+    let (rests, wanted) = (Cell::new(0), Cell::new(false));
+    let busy = Busy { store: RefCell::new(store), disk, rests, wanted };
+    maintain(&busy, || START).unwrap();
+    assert!(busy.disk.names().contains(&names::checkpoint(1)), "no checkpoint");
+    assert!(busy.wanted.get());
+    assert!(busy.rests.get() >= 60_000 / 8192, "rested {} times", busy.rests.get());
 }

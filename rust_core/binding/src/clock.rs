@@ -34,6 +34,12 @@ pub fn mono_us() -> u64 {
     u64::try_from(us).unwrap_or(0)
 }
 
+/// How long the calling thread has had a processor.
+pub fn worked() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// What the wall clock shows more than the monotonic one.
 pub fn epoch_ms() -> u64 {
     let now = now();

@@ -1,13 +1,20 @@
 //! The thread that keeps the store in shape: checkpoints, compaction, removal of dead segments.
 
+use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mq9_core::error::Result;
-use mq9_core::store::{Turns, maintain};
+use mq9_core::store::{Shared, Store, Turns, maintain};
 
 use crate::clock;
+
+/// The thread rests after so much work.
+const STRETCH: Duration = Duration::from_millis(2);
+/// It rests so many times as long as it worked: where all processors are wanted, what is asked of the broker comes
+/// first, and a checkpoint takes its time.
+const REST: u32 = 3;
 
 /// Upkeep of one store, shared by its thread and by callers who want it done at once.
 pub struct Upkeep {
@@ -41,8 +48,12 @@ impl Upkeep {
 
     /// Does what is due; true if something was done.
     pub fn round(&self) -> Result<bool> {
+        self.round_with(&*self.store)
+    }
+
+    fn round_with(&self, store: &impl Shared) -> Result<bool> {
         let _turn = lock(&self.turn);
-        let done = maintain(&*self.store, clock::now);
+        let done = maintain(store, clock::now);
         *lock(&self.failure) = done.as_ref().err().map(ToString::to_string);
         done
     }
@@ -72,15 +83,37 @@ impl Upkeep {
         self.ordered.notify_all();
     }
 
-    /// Waits for the next round; false when asked to stop.
-    fn wait(&self, every: Duration) -> bool {
+    /// Waits so long, or until there is an order; false when asked to stop.
+    fn wait(&self, most: Duration) -> bool {
         let order = lock(&self.order);
-        let waited = self.ordered.wait_timeout_while(order, every, |order| *order == Order::Wait);
+        // Stopping comes in between, and so does the wish for the log's next segment.
+        let waited = self.ordered.wait_timeout_while(order, most, |order| *order == Order::Wait);
         let mut order = waited.unwrap_or_else(PoisonError::into_inner).0;
         if *order == Order::Work {
             *order = Order::Wait;
         }
         *order != Order::Stop
+    }
+}
+
+/// The store as the thread uses it.
+struct Paced<'a> {
+    upkeep: &'a Upkeep,
+    /// How long the thread had worked when it rested last.
+    rested_at: Cell<Duration>,
+}
+
+impl Shared for Paced<'_> {
+    fn with<R>(&self, step: impl FnOnce(&mut Store) -> R) -> R {
+        self.upkeep.store.with(step)
+    }
+
+    fn rest(&self) {
+        let worked = clock::worked().saturating_sub(self.rested_at.get());
+        if worked >= STRETCH {
+            self.upkeep.wait(REST * worked);
+            self.rested_at.set(clock::worked());
+        }
     }
 }
 
@@ -98,7 +131,8 @@ impl UpkeepThread {
                 let mut pause = every;
                 while shared.wait(pause) {
                     // A failure is remembered; the next round tries again.
-                    let busy = shared.round().unwrap_or(false);
+                    let paced = Paced { upkeep: &shared, rested_at: Cell::new(clock::worked()) };
+                    let busy = shared.round_with(&paced).unwrap_or(false);
                     pause = if busy { Duration::ZERO } else { every };
                 }
             })?;

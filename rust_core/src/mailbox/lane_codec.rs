@@ -5,8 +5,13 @@
 //! | lane  |  0 |     8 | number of entries; the chunks follow, up to the end of the bytes |
 //! | chunk |  0 |     8 | `base_id`, after every `msg_id` of the chunks before             |
 //! |       |  8 |     8 | `base_ms`                                                        |
-//! |       | 16 |     4 | number of entries, 1 to 512; they follow the 24 bytes of this    |
-//! |       | 20 |     4 | zero                                                             |
+//! |       | 16 |     4 | number of entries, 1 to 512                                      |
+//! |       | 20 |     4 | bytes of the packed entries, which follow; see `packing`         |
+//!
+//! Where the last number is zero, as in what earlier versions wrote, entries follow that are not packed:
+//!
+//! | part  | at | bytes | what                                                             |
+//! | ----- | -- | ----- | ---------------------------------------------------------------- |
 //! | entry |  0 |     4 | `msg_id - base_id`, ascending                                    |
 //! |       |  4 |     4 | `len`                                                            |
 //! |       |  8 |     8 | `at`, the number of the LSN                                      |
@@ -19,13 +24,16 @@ use std::collections::VecDeque;
 
 use super::chunk::{CHUNK_ENTRIES, Chunk, Entries, Packed};
 use super::lane::Lane;
+use super::packing::{self, pack, unpack};
 use crate::log::Lsn;
+use crate::wire::bytes::{Put, Reader};
 
 const LANE_HEADER: usize = 8;
 const CHUNK_HEADER: usize = 24;
-const ENTRY: usize = 24;
+/// Bytes of an entry that is not packed.
+const PLAIN: usize = 24;
 
-/// Chunks in one part of a snapshot: some 200 KB, so that a processor's cache holds what is being
+/// Chunks in one part of a snapshot: some 200 KB in memory, so that a processor's cache holds what is being
 /// read or written.
 const PART_CHUNKS: usize = 16;
 
@@ -56,11 +64,6 @@ impl LaneSnapshot {
         self.chunks.chunks(PART_CHUNKS).map(LanePart)
     }
 
-    /// How many bytes [`LaneSnapshot::encode`] appends.
-    pub fn encoded_len(&self) -> usize {
-        LanePart(&self.chunks).encoded_len()
-    }
-
     /// Appends the bytes from which [`Lane::decode`] makes the lane again.
     pub fn encode(&self, out: &mut Vec<u8>) {
         LanePart(&self.chunks).encode(out);
@@ -72,25 +75,19 @@ impl LaneSnapshot {
 pub struct LanePart<'a>(&'a [Chunk]);
 
 impl LanePart<'_> {
-    fn live(&self) -> usize {
-        self.0.iter().map(Chunk::len).sum()
-    }
-
-    fn encoded_len(&self) -> usize {
-        LANE_HEADER + self.0.len() * CHUNK_HEADER + self.live() * ENTRY
-    }
-
     /// Appends the bytes from which [`Lane::decode`] makes a lane of these entries.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.reserve(self.encoded_len());
-        out.extend_from_slice(&(self.live() as u64).to_le_bytes());
+        let live: usize = self.0.iter().map(Chunk::len).sum();
+        out.put_u64(live as u64);
         for chunk in self.0 {
-            let count = chunk.len() as u64;
-            out.extend_from_slice(&words(chunk.base_id, chunk.base_ms, count));
-            for packed in chunk.live() {
-                let id_len = u64::from(packed.id_offset) | u64::from(packed.len) << 32;
-                out.extend_from_slice(&words(id_len, packed.at.number(), packed.ms_flags));
-            }
+            out.put_u64(chunk.base_id);
+            out.put_u64(chunk.base_ms);
+            out.put_u32(chunk.len() as u32);
+            let length_at = out.len();
+            out.put_u32(0);
+            pack(chunk.live(), out);
+            let packed = (out.len() - length_at - 4) as u32;
+            out[length_at..length_at + 4].copy_from_slice(&packed.to_le_bytes());
         }
     }
 }
@@ -100,7 +97,7 @@ impl Lane {
     pub fn decode(bytes: &[u8]) -> Option<Lane> {
         let (live, mut rest) = bytes.split_first_chunk::<LANE_HEADER>()?;
         let live = usize::try_from(u64::from_le_bytes(*live)).ok()?;
-        if live > rest.len() / ENTRY {
+        if live > rest.len() / packing::LEAST {
             return None;
         }
         let mut chunks = VecDeque::with_capacity(live.div_ceil(CHUNK_ENTRIES));
@@ -122,38 +119,41 @@ impl Lane {
 
 /// The chunk at the beginning of `bytes`, its last `msg_id`, and the bytes after it.
 fn decode_chunk(bytes: &[u8]) -> Option<(Chunk, u64, &[u8])> {
-    let (header, rest) = bytes.split_first_chunk::<CHUNK_HEADER>()?;
-    let [base_id, base_ms, count] = split_words(header)?;
-    let count = usize::try_from(count).ok().filter(|n| (1..=CHUNK_ENTRIES).contains(n))?;
-    let (body, rest) = rest.split_at_checked(count * ENTRY)?;
+    let (header, rest) = bytes.split_at_checked(CHUNK_HEADER)?;
+    let from = &mut Reader::new(header);
+    let (base_id, base_ms) = (from.u64()?, from.u64()?);
+    let count = usize::try_from(from.u32()?).ok().filter(|n| (1..=CHUNK_ENTRIES).contains(n))?;
+    let (entries, rest) = match usize::try_from(from.u32()?).ok()? {
+        0 => {
+            let (plain, rest) = rest.split_at_checked(count * PLAIN)?;
+            (decode_plain(plain, count)?, rest)
+        }
+        packed => {
+            let (packed, rest) = rest.split_at_checked(packed)?;
+            (unpack(packed, count)?, rest)
+        }
+    };
+    let last_id = base_id.checked_add(u64::from(entries.last()?.id_offset))?;
+    Some((Chunk::from_packed(base_id, base_ms, entries), last_id, rest))
+}
 
+/// Entries that are not packed.
+fn decode_plain(bytes: &[u8], count: usize) -> Option<Entries> {
     let mut entries = Entries::with_capacity(count);
     let mut next_offset = 0;
-    for bytes in body.chunks_exact(ENTRY) {
-        let [id_len, at, ms_flags] = split_words(bytes)?;
-        let id_offset = id_len as u32;
+    let from = &mut Reader::new(bytes);
+    for _ in 0..count {
+        let (id_offset, len) = (from.u32()?, from.u32()?);
         if u64::from(id_offset) < next_offset {
             return None;
         }
         next_offset = u64::from(id_offset) + 1;
-        let len = (id_len >> 32) as u32;
-        entries.push(Packed { id_offset, len, at: Lsn::from_number(at), ms_flags });
+        entries.push(Packed {
+            id_offset,
+            len,
+            at: Lsn::from_number(from.u64()?),
+            ms_flags: from.u64()?,
+        });
     }
-    let last_id = base_id.checked_add(next_offset - 1)?;
-    Some((Chunk::from_packed(base_id, base_ms, entries), last_id, rest))
-}
-
-fn words(a: u64, b: u64, c: u64) -> [u8; ENTRY] {
-    let mut bytes = [0; ENTRY];
-    bytes[..8].copy_from_slice(&a.to_le_bytes());
-    bytes[8..16].copy_from_slice(&b.to_le_bytes());
-    bytes[16..].copy_from_slice(&c.to_le_bytes());
-    bytes
-}
-
-fn split_words(bytes: &[u8]) -> Option<[u64; 3]> {
-    let (a, rest) = bytes.split_first_chunk::<8>()?;
-    let (b, rest) = rest.split_first_chunk::<8>()?;
-    let (c, _) = rest.split_first_chunk::<8>()?;
-    Some([u64::from_le_bytes(*a), u64::from_le_bytes(*b), u64::from_le_bytes(*c)])
+    Some(entries)
 }

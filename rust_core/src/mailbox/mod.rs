@@ -6,6 +6,7 @@ mod chunk;
 pub mod lane;
 mod lane_codec;
 mod level;
+mod packing;
 mod policy;
 mod sideline;
 

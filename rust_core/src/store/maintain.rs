@@ -16,6 +16,9 @@ const CAPTURE: usize = 4;
 pub trait Shared {
     /// Runs `step` with the store to itself.
     fn with<R>(&self, step: impl FnOnce(&mut Store) -> R) -> R;
+
+    /// Called between two steps, without the store: whoever shares a processor with upkeep gets a turn here.
+    fn rest(&self) {}
 }
 
 impl Shared for Mutex<Store> {
@@ -69,14 +72,21 @@ fn make_next(store: &impl Shared, now: impl Fn() -> Now) -> Result<bool> {
     Ok(true)
 }
 
+/// What comes between two steps of long work. The log may not have to wait for its next segment meanwhile.
+fn pause(store: &impl Shared, now: impl Fn() -> Now) -> Result<()> {
+    store.rest();
+    if store.with(|store| store.log.is_next_due()) {
+        make_next(store, now)?;
+    }
+    Ok(())
+}
+
 /// Looks for messages without the store, and holds it to copy one at a time.
 fn compact(store: &impl Shared, compactor: &mut Compactor, now: impl Fn() -> Now) -> Result<()> {
     compactor.load()?;
     while let Some(candidate) = compactor.next_message() {
         store.with(|store| store.compact(&candidate, now()))?;
-        if store.with(|store| store.log.is_next_due()) {
-            make_next(store, &now)?;
-        }
+        pause(store, &now)?;
     }
     store.with(|store| store.finish_compaction(compactor));
     Ok(())
@@ -115,7 +125,8 @@ fn checkpoint(store: &impl Shared, now: impl Fn() -> Now) -> Result<()> {
     let new = new.create()?;
     let mut checkpointer = store.with(|store| store.start_checkpoint(new))?;
     while store.with(|store| store.capture(&mut checkpointer, CAPTURE))? {
-        checkpointer.write()?;
+        checkpointer.write(|| pause(store, &now))?;
+        pause(store, &now)?;
     }
     checkpointer.finish()?;
     drop(store.with(|store| store.install_checkpoint(checkpointer)));

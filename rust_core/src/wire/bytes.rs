@@ -10,6 +10,9 @@ pub trait Put {
     fn put_u32(&mut self, value: u32);
     /// Appends eight bytes.
     fn put_u64(&mut self, value: u64);
+    /// Appends a number in as few bytes as it needs: seven bits in each, the lowest first, the highest bit set in all
+    /// but the last.
+    fn put_varint(&mut self, value: u64);
     /// Appends a one-byte length and that many bytes; longer input is cut.
     fn put_short(&mut self, value: &[u8]);
     /// Appends a two-byte length and that many bytes; longer input is cut.
@@ -31,6 +34,14 @@ impl Put for Vec<u8> {
 
     fn put_u64(&mut self, value: u64) {
         self.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn put_varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.push(value as u8);
     }
 
     fn put_short(&mut self, value: &[u8]) {
@@ -99,6 +110,20 @@ impl<'a> Reader<'a> {
     /// The next eight bytes.
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    /// A number of as many bytes as it needs.
+    #[inline]
+    pub fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
     }
 
     /// Bytes behind a one-byte length.

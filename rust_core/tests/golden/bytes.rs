@@ -223,7 +223,7 @@ fn a_checkpoint_is_as_documented() {
     let sections = sections();
     assert_eq!(sections.iter().map(|s| s.0).collect::<Vec<_>>(), [1, 5, 2, 2, 3]);
     let head = &sections[0].1;
-    assert_eq!((u32_at(head, 0), u64_at(head, 4)), (1, POSITION));
+    assert_eq!((u32_at(head, 0), u64_at(head, 4)), (2, POSITION));
     assert_eq!((u32_at(head, 12), u64_at(head, 16), head.len()), (1, 5, 24));
     let ends = &sections[1].1;
     let first = file("segment-0000000001.log").len() as u32;
@@ -276,18 +276,50 @@ fn check_group(group: &[u8]) {
 }
 
 fn check_lanes(lanes: &[u8]) {
-    assert_eq!((lanes[0], lanes[1], u64_at(lanes, 2)), (2, 1, 8 + 24 + 24));
-    let lane = &lanes[10..66];
+    assert_eq!((lanes[0], lanes[1]), (2, 1));
+    let lane = &lanes[10..10 + u64_at(lanes, 2) as usize];
     assert_eq!((u64_at(lane, 0), u64_at(lane, 8), u64_at(lane, 16)), (1, 1, T + 4));
-    assert_eq!((u32_at(lane, 24), u32_at(lane, 28)), (1, 0));
-    assert_eq!((u32_at(lane, 32), u32_at(lane, 36)), (0, 20 + 42 + 6 + 1 + 3));
+    assert_eq!((u32_at(lane, 24), u32_at(lane, 28) as usize), (1, lane.len() - 32));
     // The message with the key: flag 1.
-    assert_eq!((u64_at(lane, 40) >> 32, lane[48], &lane[49..]), (1, 1, &[0; 7][..]));
-    assert_eq!((lanes[66], u64_at(lanes, 67)), (5, 8 + 24 + 5 * 24));
-    let lane = &lanes[75..];
+    let [(id, len, at, time_flags)] = entries(&lane[32..])[..] else { panic!("one entry") };
+    assert_eq!((id, len, at >> 32, time_flags), (0, 20 + 42 + 6 + 1 + 3, 1, 1));
+    let next = 10 + lane.len();
+    assert_eq!(lanes[next], 5);
+    let lane = &lanes[next + 9..];
+    assert_eq!(u64_at(lanes, next + 1), lane.len() as u64);
     assert_eq!((u64_at(lane, 0), u64_at(lane, 8), u64_at(lane, 16)), (5, 0, T + 3));
+    assert_eq!((u32_at(lane, 24), u32_at(lane, 28) as usize), (5, lane.len() - 32));
     // The first has a key and expires: flags 1 and 2. The last was created 197 ms after it.
-    assert_eq!((u32_at(lane, 32), lane[48]), (0, 3));
-    let last = &lane[32 + 4 * 24..];
-    assert_eq!((u32_at(last, 0), last[16], last[17], last.len()), (6, 0, 197, 24));
+    let all = entries(&lane[32..]);
+    assert_eq!((all.len(), all[0].0, all[0].3), (5, 0, 3));
+    assert_eq!((all[4].0, all[4].3), (6, 197 << 8));
+    let records = file("segment-0000000001.log");
+    for (_, len, at, _) in all {
+        assert_eq!(u64::from(u32_at(&records, at as u32 as usize + 4)), len, "length at its place");
+    }
+}
+
+/// Id minus base id, length, place, and time with flags of each packed entry.
+fn entries(packed: &[u8]) -> Vec<(u64, u64, u64, u64)> {
+    let mut numbers = Vec::new();
+    let (mut number, mut shift) = (0_u64, 0);
+    for byte in packed {
+        number |= u64::from(byte & 127) << shift;
+        shift += 7;
+        if byte >> 7 == 0 {
+            numbers.push(std::mem::take(&mut number));
+            shift = 0;
+        }
+    }
+    let signed = |n: u64| if n & 1 == 0 { n / 2 } else { !(n / 2) };
+    let (mut next_id, mut len, mut at, mut time_flags) = (0, 0_u64, 0_u64, 0_u64);
+    let entry = |fields: &[u64]| {
+        let id = next_id + fields[0];
+        at = at.wrapping_add(len).wrapping_add(signed(fields[2]));
+        len = len.wrapping_add(signed(fields[1]));
+        time_flags = time_flags.wrapping_add(signed(fields[3]));
+        next_id = id + 1;
+        (id, len, at, time_flags)
+    };
+    numbers.chunks(4).map(entry).collect()
 }

@@ -311,7 +311,7 @@ impl Run {
             }
             Some(Upkeep::Checkpoint(mut checkpointer)) => {
                 if sound("capture", store.capture(&mut checkpointer, budget))? {
-                    sound("write", checkpointer.write())?;
+                    sound("write", checkpointer.write(|| Ok(())))?;
                     self.upkeep = Some(Upkeep::Checkpoint(checkpointer));
                 } else {
                     sound("finish", checkpointer.finish())?;

@@ -18,10 +18,10 @@ use crate::wire::bytes::Reader;
 use crate::wire::section;
 
 /// Bytes read at a time, unless one section has more.
-const READ: usize = 1 << 20;
+const READ: usize = 1 << 18;
 
 /// Checkpoints smaller than this are decoded without threads.
-const THREADS_FROM: u64 = 8 << 20;
+const THREADS_FROM: u64 = 1 << 20;
 const THREADS: usize = 2;
 
 /// What a section says.
@@ -65,7 +65,7 @@ impl Section {
         let section =
             match kind {
                 HEAD => Head::decode(body).map(|head| match head.version {
-                    VERSION => Section::Head(head),
+                    1..=VERSION => Section::Head(head),
                     other => Section::Newer(format!("a checkpoint of version {other}")),
                 }),
                 MAILBOX => StoredMailbox::decode(body).and_then(|(mailbox, policy)| {

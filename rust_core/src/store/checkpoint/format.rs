@@ -13,8 +13,8 @@ use crate::wire::section;
 
 /// The first bytes of a checkpoint.
 pub const MAGIC: &[u8; 8] = b"MQ9CKPT\0";
-/// The version of the format.
-pub const VERSION: u32 = 1;
+/// The version of the format. Lanes are packed since version 2; both forms tell themselves apart.
+pub const VERSION: u32 = 2;
 /// The first section.
 pub const HEAD: u8 = 1;
 /// A section for each mailbox.

@@ -74,7 +74,7 @@ impl Store {
     pub fn checkpoint(&mut self) -> Result<()> {
         let mut checkpointer = self.begin_checkpoint()?;
         while self.capture(&mut checkpointer, usize::MAX)? {
-            checkpointer.write()?;
+            checkpointer.write(|| Ok(()))?;
         }
         checkpointer.finish()?;
         drop(self.install_checkpoint(checkpointer));

@@ -12,7 +12,7 @@ use crate::wire::bytes::Put;
 use crate::wire::section;
 
 /// Encoded bytes are written when there are this many.
-const WRITE_AT: usize = 1 << 20;
+const WRITE_AT: usize = 1 << 18;
 
 /// What is copied of a captured mailbox does not count up to this many things.
 const HEAVY: usize = 64;
@@ -124,14 +124,15 @@ impl Store {
 }
 
 impl Checkpointer {
-    /// Writes what has been captured.
-    pub fn write(&mut self) -> Result<()> {
+    /// Writes what has been captured; `pause` is called now and then, as that may be much.
+    pub fn write(&mut self, mut pause: impl FnMut() -> Result<()>) -> Result<()> {
         for mailbox in std::mem::take(&mut self.captured) {
             mailbox.encode(&mut self.buffer);
             self.section_done()?;
             for (level, part) in mailbox.further_parts() {
                 encode_part(level, part, &mut self.buffer);
                 self.section_done()?;
+                pause()?;
             }
         }
         Ok(())
@@ -152,7 +153,7 @@ impl Checkpointer {
 
     /// Makes the checkpoint durable. The log goes first: a checkpoint must not know more than it.
     pub fn finish(&mut self) -> Result<()> {
-        self.write()?;
+        self.write(|| Ok(()))?;
         let sections = self.sections;
         section::append(&mut self.buffer, END, |out| out.put_u64(sections));
         self.write_buffer()?;

@@ -1,0 +1,98 @@
+//! How many instructions an append takes with few and with many mailboxes, counted by valgrind where it is installed.
+//!
+//! Times of appends to mailboxes picked by chance hold what the processor waits for memory. Instructions do not: if
+//! these do not grow, the store does no more for a message because there are more mailboxes.
+
+use std::path::Path;
+use std::process::Command;
+
+use mq9_benches::{Result, append, clock, create, mix, open, payload, scratch};
+use mq9_core::store::{Send, Store};
+
+use crate::Scale;
+use crate::table::Table;
+
+const APPENDS: usize = 20_000;
+const MESSAGES: usize = 10;
+/// More than this much of the smallest counts as growth.
+const SLACK: f64 = 1.05;
+
+/// The same number of appends beside a thousand, a hundred thousand and a million mailboxes.
+pub fn by_mailboxes(scale: Scale, table: &mut Table) -> Result<()> {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        table.note("instructions of an append", "valgrind is not installed".to_owned());
+        return Ok(());
+    }
+    let mut first = None;
+    for count in [1_000, scale.mailboxes / 10, scale.mailboxes] {
+        let dir = scratch();
+        fill(dir.path(), count)?;
+        let each = instructions(dir.path(), count) / APPENDS as f64;
+        let ratio = each / *first.get_or_insert(each);
+        table.check(
+            &format!("instructions of an append in batches of 100, any of {count} mailboxes"),
+            format!("{ratio:.2} ({each:.0})"),
+            &format!("<= {SLACK}"),
+            ratio <= SLACK,
+        );
+    }
+    Ok(())
+}
+
+fn address(n: usize) -> String {
+    format!("tenant.agent.{n:08}")
+}
+
+/// Some messages in every mailbox: the first few also pay for the memory of the lane.
+fn fill(dir: &Path, count: usize) -> Result<()> {
+    let mut store = open(dir)?;
+    let payload = payload(100);
+    for n in 0..count {
+        create(&mut store, &address(n), clock())?;
+        append(&mut store, &address(n), &payload, MESSAGES, MESSAGES)?;
+    }
+    Ok(store.close()?)
+}
+
+/// What valgrind counts of [`counted_appends`] in a process of its own.
+fn instructions(dir: &Path, count: usize) -> f64 {
+    let program = std::env::current_exe().expect("the benchmark has a path");
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--toggle-collect=*counted_appends*"]);
+    valgrind.args(["--callgrind-out-file=/dev/null"]).arg(program).arg("count-appends");
+    let output = valgrind.arg(dir).arg(count.to_string()).output().expect("valgrind runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let collected = said.lines().find_map(|line| line.split_once("Collected :"));
+    match collected.and_then(|(_, number)| number.trim().parse().ok()) {
+        Some(number) if output.status.success() && number > 0.0 => number,
+        _ => panic!("valgrind failed: {said}"),
+    }
+}
+
+/// What is run under valgrind.
+pub fn count_appends(dir: &str, count: &str) -> Result<()> {
+    let count: usize = count.parse().expect("a number of mailboxes");
+    let mut store = open(Path::new(dir))?;
+    let picks: Vec<String> =
+        (0..APPENDS).map(|n| address(mix(n as u64) as usize % count)).collect();
+    // The first append after a start also pays for the memory of those to come.
+    appends(&mut store, &picks)?;
+    counted_appends(&mut store, &picks)
+}
+
+#[inline(never)]
+fn counted_appends(store: &mut Store, picks: &[String]) -> Result<()> {
+    appends(store, picks)
+}
+
+fn appends(store: &mut Store, picks: &[String]) -> Result<()> {
+    let payload = payload(100);
+    for batch in picks.chunks(100) {
+        let batch: Vec<_> = batch.iter().map(|a| (a.as_str(), Send::new(&payload))).collect();
+        for outcome in store.send_many(&batch, clock()) {
+            outcome?;
+        }
+        store.flush()?;
+    }
+    Ok(())
+}
