@@ -1,6 +1,7 @@
 """A client that does not read is cut off at `max_pending`; nobody else notices."""
 
 import threading
+import time
 
 from tests.peers import Serve, until
 from tests.wire import Wire, messages
@@ -63,3 +64,22 @@ def test_a_client_that_reads_slowly_enough_is_cut_by_the_write_deadline(serve: S
         until(lambda: server.monitor("/connz")["num_connections"] == 1, "it is gone")
         [closed] = server.monitor("/connz?state=closed")["connections"]
         assert closed["reason"] == "Slow Consumer (Write Deadline)"
+
+
+def test_who_asks_for_much_at_once_gets_it_as_fast_as_it_reads(serve: Serve) -> None:
+    # An answer is more than a fourth of this: the next question waits until it is taken.
+    server = serve("max_pending: 64KB\nmax_payload: 32KB\n")
+    asked = 100
+    fetch = b'PUB $mq9.AI.MSG.FETCH.large inbox 23\r\n{"deliver": "earliest"}\r\n'
+    with Wire(server.port) as wire:
+        wire.connect()
+        wire.ask(b"SUB inbox 1\r\n")
+        wire.send(b'PUB $mq9.AI.MAILBOX.CREATE inbox 17\r\n{"name": "large"}\r\n')
+        wire.send(b"PUB $mq9.AI.MSG.SEND.large inbox 20000\r\n%s\r\n" % (b"x" * 20_000))
+        wire.until(b'"msg_id":0}\r\n')
+        started = time.monotonic()
+        wire.send(fetch * asked + b"PUB $mq9.AI.MSG.SEND.large inbox 1\r\nx\r\n")
+        answers = messages(wire.until(b'"msg_id":1}\r\n'))
+        # A tenth of a second for each would be too long.
+        assert time.monotonic() - started < asked * 0.1
+        assert [len(answer.payload) > 20_000 for answer in answers] == [True] * asked + [False]

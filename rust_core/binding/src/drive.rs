@@ -61,9 +61,18 @@ impl Broker {
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let mut sent_some = false;
         loop {
             let mut state = self.lock();
-            let Some(id) = state.core.next_dirty() else { return Ok(()) };
+            let Some(id) = state.core.next_dirty() else {
+                let holding = sent_some && state.core.is_holding();
+                drop(state);
+                if holding {
+                    // Who has taken its answers may have room for more.
+                    self.alarm.round_soon(py, true)?;
+                }
+                return Ok(());
+            };
             let Some(peer) = state.peer(id) else { continue };
             let link = peer.lock();
             if link.full || link.closing {
@@ -74,6 +83,7 @@ impl Broker {
                 // A broken socket takes everything: the transport will find out, and say so.
                 let sent = socket.send(state.core.output(id)).unwrap_or(usize::MAX);
                 state.core.written(id, sent);
+                sent_some |= sent > 0;
             }
             let output = state.core.output(id);
             let bytes = output.len().min(HANDED_BYTES);

@@ -42,8 +42,8 @@ impl Desk for Counter<'_> {
         self.refused = true;
     }
 
-    fn has_room(&self, cid: u64) -> bool {
-        self.post.has_room(cid)
+    fn has_room(&self, cid: u64, most: usize) -> bool {
+        self.post.has_room(cid, most)
     }
 }
 

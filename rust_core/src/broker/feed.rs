@@ -118,7 +118,9 @@ impl Broker {
     /// Whether a connection has taken enough of what it was given to ask for more.
     fn has_room(&self, id: ConnId, desk: &dyn Desk) -> bool {
         let most = self.limits.max_pending / 4;
-        self.conn(id).is_none_or(|conn| conn.pending() <= most && desk.has_room(conn.cid))
+        self.conn(id).is_none_or(|conn| {
+            conn.pending() <= most && desk.has_room(conn.cid, most - conn.pending())
+        })
     }
 
     /// Keeps input that must not be looked at yet. Little of it comes: the caller was told not to

@@ -120,8 +120,9 @@ pub trait Desk {
     /// Refuses a request whose payload is larger than allowed; it was not read.
     fn refuse(&mut self, call: &DeskCall<'_>, max_payload: usize);
 
-    /// Whether a connection may ask for more, or must first be given what it asked for.
-    fn has_room(&self, cid: u64) -> bool;
+    /// Whether a connection may ask for more, or must first be given what it asked for: `most` bytes can be for it at
+    /// once.
+    fn has_room(&self, cid: u64, most: usize) -> bool;
 }
 
 /// Knows no subject.
@@ -132,7 +133,7 @@ impl Desk for () {
 
     fn refuse(&mut self, _call: &DeskCall<'_>, _max_payload: usize) {}
 
-    fn has_room(&self, _cid: u64) -> bool {
+    fn has_room(&self, _cid: u64, _most: usize) -> bool {
         true
     }
 }

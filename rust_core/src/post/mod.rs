@@ -84,10 +84,11 @@ impl Post {
         }
     }
 
-    /// Whether a connection may ask for more: neither is much owed to it, nor to all together.
-    pub fn has_room(&self, cid: u64) -> bool {
+    /// Whether a connection may ask for more: neither is much owed to it, nor to all together. `most` is what it can
+    /// take at once.
+    pub fn has_room(&self, cid: u64, most: usize) -> bool {
         self.held_bytes < MAX_HELD_BYTES
-            && self.owed.get(&cid).is_none_or(|&bytes| bytes < MAX_OWED_BYTES)
+            && self.owed.get(&cid).is_none_or(|&bytes| bytes < most.min(MAX_OWED_BYTES))
     }
 
     /// Answers a request whose payload is larger than `max_payload` and was not read.

@@ -122,7 +122,7 @@ fn a_reply_that_promises_nothing_outlives_the_disk() {
         reply.publish(|_, _, payload| said.push(String::from_utf8(payload.to_vec()).unwrap()));
     }
     assert_eq!(said, ["list", "failed"]);
-    assert!(post.has_room(1) && !post.is_holding());
+    assert!(post.has_room(1, 1) && !post.is_holding());
 }
 
 #[test]
