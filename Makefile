@@ -9,6 +9,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 FUZZ_SECONDS ?= 60
+FUZZ_PROTOCOL_SECONDS ?= $(FUZZ_SECONDS)
 FUZZ_TARGETS ?= $(patsubst $(FUZZ)/fuzz_targets/%.rs,%,$(wildcard $(FUZZ)/fuzz_targets/*.rs))
 
 # What criterion spends on each measurement of a benchmark that does not say so itself.
@@ -20,6 +21,9 @@ BENCH_OUT := .build/bench$(if $(QUICK),-quick)
 BIN := .venv/bin
 FUZZ := rust_core/fuzz
 WHEEL_VENV := .build/wheel-venv
+
+# Runs two goals at a time; what each of them prints comes in one piece, when it has ended.
+SIDE_BY_SIDE := $(MAKE) -j2 --output-sync=target
 
 # Stamps: the locked tools are in .venv; the package is built and installed in .venv.
 TOOLS := .venv/.tools
@@ -68,16 +72,26 @@ serve: $(INSTALLED) ## Build mq9 and run the broker
 	@$(BIN)/mq9 serve $(ARGS)
 
 .PHONY: test
-test: test-py test-rust ## Run all tests
+test: ## Run all tests: those of Rust beside those of Python, many of which wait
+	@+$(SIDE_BY_SIDE) test-py-together test-rust
+	@$(MAKE) test-py-alone
 
 .PHONY: test-rust
 test-rust: ## Run the tests of the Rust core
 	@.ci/require cargo cc
-	cargo test --locked
+	nice cargo test --locked
 
 .PHONY: test-py
-test-py: $(INSTALLED) $(if $(GO),$(NATS_CLI_BUILT)) ## Run the Python tests, in as many processes as there are cores
+test-py: ## Run the Python tests, in as many processes as there are cores
+	@$(MAKE) test-py-together
+	@$(MAKE) test-py-alone
+
+.PHONY: test-py-together
+test-py-together: $(INSTALLED) $(if $(GO),$(NATS_CLI_BUILT))
 	$(BIN)/pytest -n logical --maxprocesses 4 -p no:benchmark -m "not alone"
+
+.PHONY: test-py-alone
+test-py-alone: $(INSTALLED)
 	$(BIN)/pytest -p no:benchmark -m alone
 
 .PHONY: nats-cli
@@ -96,14 +110,24 @@ test-wheel: wheel ## Install the wheel, then the source tree, into empty environ
 	done
 
 .PHONY: lint
-lint: $(INSTALLED) ## Check format, lints, types, stubs and the direction of dependencies
+lint: ## Check format, lints, types, stubs and the direction of dependencies
+	@+$(SIDE_BY_SIDE) lint-py lint-rust
+
+# With the profile of the tests: what is built for them, such as C code, is not built twice.
+# Nothing is linked: the fuzzer in C++ is not compiled, since it is told that it lies elsewhere.
+.PHONY: lint-rust
+lint-rust: | $(BIN)/pip
 	@.ci/require cargo cc rustfmt clippy $(if $(FUZZ_TARGETS),c++)
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --workspace --all-targets --profile test -- -D warnings
 ifneq ($(FUZZ_TARGETS),)
 	cargo fmt --manifest-path $(FUZZ)/Cargo.toml --check
-	cargo clippy --locked --manifest-path $(FUZZ)/Cargo.toml --target-dir target --all-targets -- -D warnings
+	CUSTOM_LIBFUZZER_PATH=$(CURDIR)/$(FUZZ)/Cargo.toml \
+		cargo clippy --locked --manifest-path $(FUZZ)/Cargo.toml --target-dir target --all-targets --profile test -- -D warnings
 endif
+
+.PHONY: lint-py
+lint-py: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -200,7 +224,7 @@ endif
 
 .PHONY: fuzz-protocol
 fuzz-protocol: $(INSTALLED) ## Fuzz a running broker for FUZZ_SECONDS (60), while others use it
-	MQ9_FAULTS_FUZZ_S=$(FUZZ_SECONDS) $(BIN)/pytest -q tests/faults/test_clients.py -k fuzzed
+	MQ9_FAULTS_FUZZ_S=$(FUZZ_PROTOCOL_SECONDS) $(BIN)/pytest -q tests/faults/test_clients.py -k fuzzed
 
 .PHONY: wheel
 wheel: $(TOOLS) ## Build the wheel into dist/
@@ -227,10 +251,13 @@ clean: ## Remove everything that was built
 check-tools:
 	@PYTHON="$(PYTHON)" .ci/require python cargo cc c++ rustfmt clippy
 
-$(TOOLS): requirements-dev.lock
+$(BIN)/pip:
 	@PYTHON="$(PYTHON)" .ci/require python cargo cc
-	@[ -x $(BIN)/pip ] || { echo "$(PYTHON) -m venv .venv"; $(PYTHON) -m venv .venv; }
-	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
+	$(PYTHON) -m venv .venv
+
+# Python compiles what is used when it is used: a fifth of all of it.
+$(TOOLS): requirements-dev.lock | $(BIN)/pip
+	$(BIN)/pip install --quiet --no-compile --require-hashes -r requirements-dev.lock
 	@touch $@
 
 $(INSTALLED): $(TOOLS) pyproject.toml Cargo.toml Cargo.lock rust_core/Cargo.toml $(BINDING_SOURCES)

@@ -12,6 +12,9 @@ from xdist.scheduler import LoadFileScheduling
 
 SPARK = "tests/spark/"
 
+# What takes long is begun first, so that no process is left with it when the others have ended.
+LONG = (SPARK, "tests/faults/", "tests/retrieval/", "tests/integration/", "tests/docs/")
+
 # A shell that runs tests in the background has them ignore it, and all that they start with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -25,8 +28,20 @@ class ByFile(LoadFileScheduling):  # type: ignore[misc]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
-    """How tests are dealt to processes."""
+    """How tests are dealt to processes: file by file, in the order in which they were collected."""
+    config.option.loadscopereorder = False
     return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the folders whose tests take long before the others."""
+    items.sort(key=begins)
+
+
+def begins(item: pytest.Item) -> int:
+    """The place of a test in `LONG`, or behind all of it."""
+    folders = (place for place, folder in enumerate(LONG) if item.nodeid.startswith(folder))
+    return next(folders, len(LONG))
 
 
 def starter(folder: Path, stack: ExitStack) -> Serve:

@@ -12,16 +12,22 @@ from tests.wire import Wire
 
 DEADLINE_S = 10
 # A client that is turned away may wait for more; it need not wait for long.
-REFUSED = {"max_reconnect_attempts": 0, "connect_timeout": 2}
+REFUSED_S = 2
+REFUSED = {"max_reconnect_attempts": 0, "connect_timeout": REFUSED_S, "deadline_s": REFUSED_S}
 
 
-async def works(server: Server, connect: Connect, **options: Any) -> None:  # noqa: ANN401
+async def works(
+    server: Server,
+    connect: Connect,
+    deadline_s: float = DEADLINE_S,
+    **options: Any,  # noqa: ANN401
+) -> None:
     url = f"tls://127.0.0.1:{server.port}"
     client = await connect(url, tls_hostname="localhost", **options)
     subscription = await client.subscribe("t.a")
     payload = b"x" * 100_000
     await client.publish("t.a", payload)
-    assert (await subscription.next_msg(DEADLINE_S)).data == payload
+    assert (await subscription.next_msg(deadline_s)).data == payload
 
 
 async def test_a_connection_is_upgraded_after_info(

@@ -19,14 +19,18 @@ JOBS = Path(__file__).parents[2] / "spark"
 sys.path.insert(0, str(JOBS))
 
 
-# Frames of a few rows: compiling a query takes far longer than running it uncompiled.
+# Frames of a few rows: compiling a query takes far longer than running it uncompiled. And a Java
+# that lives for minutes need not begin small, nor check the classes of Spark.
 QUICK = {
     "spark.default.parallelism": "2",
     "spark.log.level": "ERROR",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms1g -XX:MetaspaceSize=256m "
+        "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    ),
 }
 
 
