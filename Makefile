@@ -22,8 +22,8 @@ BIN := .venv/bin
 FUZZ := rust_core/fuzz
 WHEEL_VENV := .build/wheel-venv
 
-# Runs two goals at a time; what each of them prints comes in one piece, when it has ended.
-SIDE_BY_SIDE := $(MAKE) -j2 --output-sync=target
+# Runs two goals at a time, and does not mix what they print within a line.
+SIDE_BY_SIDE := $(MAKE) -j2 --output-sync=line
 
 # Stamps: the locked tools are in .venv; the package is built and installed in .venv.
 TOOLS := .venv/.tools

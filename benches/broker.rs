@@ -24,8 +24,8 @@ impl Desk for Counter<'_> {
         self.0.refuse(call, max_payload);
     }
 
-    fn has_room(&self, cid: u64) -> bool {
-        self.0.has_room(cid)
+    fn has_room(&self, cid: u64, most: usize) -> bool {
+        self.0.has_room(cid, most)
     }
 }
 
