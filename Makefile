@@ -22,9 +22,6 @@ BIN := .venv/bin
 FUZZ := rust_core/fuzz
 WHEEL_VENV := .build/wheel-venv
 
-# Runs two goals at a time, and does not mix what they print within a line.
-SIDE_BY_SIDE := $(MAKE) -j2 --output-sync=line
-
 # Stamps: the locked tools are in .venv; the package is built and installed in .venv.
 TOOLS := .venv/.tools
 INSTALLED := .venv/.installed
@@ -59,6 +56,8 @@ export PIP_NO_INPUT := 1
 export VIRTUAL_ENV := $(CURDIR)/.venv
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
+# Tests start Python a thousand times: what it has compiled must be kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## Show this list
@@ -73,13 +72,19 @@ serve: $(INSTALLED) ## Build mq9 and run the broker
 
 .PHONY: test
 test: ## Run all tests: those of Rust beside those of Python, many of which wait
-	@+$(SIDE_BY_SIDE) test-py-together test-rust
+	@$(MAKE) -j2 test-py-together test-rust-aside
 	@$(MAKE) test-py-alone
 
 .PHONY: test-rust
 test-rust: ## Run the tests of the Rust core
 	@.ci/require cargo cc
 	nice cargo test --locked
+
+# What they print comes when they have ended.
+.PHONY: test-rust-aside
+test-rust-aside:
+	@mkdir -p .build
+	@$(MAKE) test-rust > .build/test-rust.log 2>&1; ended=$$?; cat .build/test-rust.log; exit $$ended
 
 .PHONY: test-py
 test-py: ## Run the Python tests, in as many processes as there are cores
@@ -111,7 +116,7 @@ test-wheel: wheel ## Install the wheel, then the source tree, into empty environ
 
 .PHONY: lint
 lint: ## Check format, lints, types, stubs and the direction of dependencies
-	@+$(SIDE_BY_SIDE) lint-py lint-rust
+	@$(MAKE) -j2 --output-sync=target lint-py lint-rust
 
 # With the profile of the tests: what is built for them, such as C code, is not built twice.
 # Nothing is linked: the fuzzer in C++ is not compiled, since it is told that it lies elsewhere.
