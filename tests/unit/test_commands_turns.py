@@ -1,7 +1,6 @@
 """Whose turn it is: short rounds, fair to all, and nothing lost on the way."""
 
 import asyncio
-import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
@@ -45,11 +44,22 @@ def steps(done: list[str], name: str, count: int = 0) -> Generator[None, None, N
     done.append(name)
 
 
-def busy(done: list[str], name: str) -> Generator[None, None, None]:
+class Clock:
+    """Time that passes only where a test says so: a busy machine must not make a step a long one."""
+
+    now_s = 0.0
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("mq9.commands.turns.perf_counter", lambda: clock.now_s)
+    return clock
+
+
+def busy(clock: Clock, done: list[str], name: str) -> Generator[None, None, None]:
     """Takes longer than a round may."""
-    end = time.perf_counter() + 0.002
-    while time.perf_counter() < end:
-        pass
+    clock.now_s += 0.002
     done.append(name)
     return
     yield
@@ -98,11 +108,13 @@ async def test_connections_take_turns_and_keep_their_own_order(room: Room) -> No
     assert done == ["long:", "other:", "long:", "other", "long:", "long", "behind"]
 
 
-async def test_a_round_that_has_had_enough_leaves_the_loop_to_others(room: Room) -> None:
+async def test_a_round_that_has_had_enough_leaves_the_loop_to_others(
+    room: Room, clock: Clock
+) -> None:
     turns, done = Turns(room), list[str]()
-    turns.add(1, busy(done, "a"))
-    turns.add(2, busy(done, "b"))
-    turns.add(1, busy(done, "c"))
+    turns.add(1, busy(clock, done, "a"))
+    turns.add(2, busy(clock, done, "b"))
+    turns.add(1, busy(clock, done, "c"))
     assert done == ["a"]
     asyncio.get_running_loop().call_soon(done.append, "loop")
     await until_idle(done, 4)
