@@ -45,7 +45,7 @@ def steps(done: list[str], name: str, count: int = 0) -> Generator[None, None, N
 
 
 class Clock:
-    """Time that passes only where a test says so: a busy machine must not make a step a long one."""
+    """Time that passes where a test says so: a busy machine must not make a step long."""
 
     now_s = 0.0
 
