@@ -75,6 +75,7 @@ def test_who_asks_for_much_at_once_gets_it_as_fast_as_it_reads(serve: Serve) -> 
         wire.connect()
         wire.ask(b"SUB inbox 1\r\n")
         wire.send(b'PUB $mq9.AI.MAILBOX.CREATE inbox 17\r\n{"name": "large"}\r\n')
+        wire.until(b'"mail_address":"large"}\r\n')
         wire.send(b"PUB $mq9.AI.MSG.SEND.large inbox 20000\r\n%s\r\n" % (b"x" * 20_000))
         wire.until(b'"msg_id":0}\r\n')
         started = time.monotonic()
