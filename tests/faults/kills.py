@@ -192,7 +192,7 @@ class Run:
         began = time.monotonic()
         try:
             self.begin()
-            while self.kills < kills:
+            while not self.is_enough(kills):
                 self._round(each)
                 told(self._line(kills))
                 if self.check.broken:
@@ -218,6 +218,10 @@ class Run:
             dead=len(self.check.boxes[poison.BOX].dead),
             exported=self.export_check.rows,
         )
+
+    def is_enough(self, kills: int) -> bool:
+        """Whether the broker was killed often enough."""
+        return self.kills >= kills
 
     def begin(self) -> None:
         """The first broker, the mailboxes, and the clients at work."""

@@ -23,6 +23,10 @@ class PowerRun(Run):
         # From the first message on syncs do nothing, for a control: that losses are found then.
         self.began = lambda: self.shim.set("lie_about_syncs", int(lie))
 
+    def is_enough(self, kills: int) -> bool:
+        """About every second cut comes while something is not synced: one of all must."""
+        return super().is_enough(kills) and (self.undone > 0 or self.kills >= 5 * kills)
+
     def killed(self) -> None:
         self.undone += self.shim.cut_power(self.choose)
         self.ledger.write("forgot")
