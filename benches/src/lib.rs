@@ -49,6 +49,11 @@ pub fn mix(n: u64) -> u64 {
     n ^ (n >> 31)
 }
 
+/// The address of one of many mailboxes.
+pub fn address(n: usize) -> String {
+    format!("tenant.agent.{n:08}")
+}
+
 /// Creates a mailbox without a policy of its own.
 pub fn create(store: &mut Store, address: &str, now: Now) -> Result<()> {
     Ok(store.create_mailbox(&NewMailbox { address, ..NewMailbox::default() }, now)?)

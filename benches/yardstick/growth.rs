@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use mq9_benches::{Result, append, clock, create, mix, open, payload, processor_ns, scratch};
+use mq9_benches::{
+    Result, address, append, clock, create, mix, open, payload, processor_ns, scratch,
+};
 use mq9_core::store::{Send, Store};
 use tempfile::TempDir;
 
@@ -33,8 +35,7 @@ impl Subject {
     fn new(what: String, mailboxes: usize, used: usize, messages: usize) -> Result<Subject> {
         let dir = scratch();
         let mut store = open(dir.path())?;
-        let addresses: Vec<String> =
-            (0..mailboxes).map(|n| format!("tenant.agent.{n:08}")).collect();
+        let addresses: Vec<String> = (0..mailboxes).map(address).collect();
         let payload = payload(100);
         for address in &addresses {
             create(&mut store, address, clock())?;
@@ -114,7 +115,6 @@ pub fn by_mailboxes(scale: Scale, table: &mut Table) -> Result<()> {
 
 /// What it costs to find a box by its address and to change it, in the simplest index there is.
 fn control(count: usize) -> f64 {
-    let address = |n: usize| format!("tenant.agent.{n:08}");
     let mut map: HashMap<String, Box<[u64; 16]>> =
         (0..count).map(|n| (address(n), Box::default())).collect();
     let picks: Vec<String> = (0..ROUND).map(|n| address(mix(n as u64) as usize % count)).collect();

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use mq9_benches::{Result, append, clock, create, mix, open, payload, scratch};
+use mq9_benches::{Result, address, append, clock, create, mix, open, payload, scratch};
 use mq9_core::store::{Send, Store};
 
 use crate::Scale;
@@ -37,10 +37,6 @@ pub fn by_mailboxes(scale: Scale, table: &mut Table) -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn address(n: usize) -> String {
-    format!("tenant.agent.{n:08}")
 }
 
 /// Some messages in every mailbox: the first few also pay for the memory of the lane.
