@@ -1,13 +1,12 @@
 //! One lane: the messages of one priority level of one mailbox, in `msg_id` order.
 //!
-//! A lane may hold one entry or ten million, so it is a list of packed chunks: about 120 bytes for
+//! A lane may hold one entry or ten million, so it is a list of packed chunks: some 70 bytes on the heap for
 //! one entry, 24 bytes per entry for many. Two neighbours that together are less than half full
 //! are joined, so that removed entries give their memory back whatever the order of removals.
 //! Knows how chunks relate to each other; the packing is the business of `chunk`.
 
-use std::collections::VecDeque;
-
-use super::chunk::{CHUNK_ENTRIES, Chunk, NEXT_CAPACITY};
+use super::chunk::{CHUNK_ENTRIES, Chunk, FIRST_CAPACITY, NEXT_CAPACITY};
+use super::chunks::Chunks;
 use super::lane_codec::LaneSnapshot;
 use crate::log::Lsn;
 
@@ -30,13 +29,13 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Lane {
     /// Ascending and disjoint by `base_id`; none is empty.
-    chunks: VecDeque<Chunk>,
+    chunks: Chunks,
     live: usize,
 }
 
 impl Lane {
     /// A lane of chunks that keep its invariants, except for `until_ms`.
-    pub(super) fn from_chunks(chunks: VecDeque<Chunk>) -> Lane {
+    pub(super) fn from_chunks(chunks: Chunks) -> Lane {
         let live = chunks.iter().map(Chunk::len).sum();
         let mut lane = Lane { chunks, live };
         lane.raise_until(0, lane.chunks.len());
@@ -69,7 +68,7 @@ impl Lane {
         self.live -= 1;
         let left = chunk.len();
         if left == 0 {
-            self.drop_chunk(at);
+            self.chunks.remove(at);
         } else {
             chunk.trim();
         }
@@ -90,7 +89,7 @@ impl Lane {
         }
         let at = self.chunks.len();
         self.live += next.live;
-        self.chunks.extend(next.chunks);
+        self.chunks.append(next.chunks);
         self.raise_until(at, self.chunks.len() - at);
         true
     }
@@ -115,22 +114,16 @@ impl Lane {
         self.chunks.back()?.last()
     }
 
-    /// Reads the header of the last chunk, to have it in the processor's cache.
+    /// Reads what a new entry needs, to have it in the processor's cache. What it returns means nothing.
     #[inline]
     pub(super) fn read_tail(&self) -> u64 {
-        self.chunks.back().map_or(0, |chunk| chunk.base_id)
-    }
-
-    /// Reads what the last chunk's entries are in.
-    #[inline]
-    pub(super) fn read_tail_room(&self) -> u64 {
-        self.chunks.back().map_or(0, |chunk| chunk.len() as u64)
+        self.chunks.back().map_or(0, Chunk::read)
     }
 
     /// Entries with `msg_id` at or after `from`, ascending.
     pub fn iter_from(&self, from: u64) -> impl Iterator<Item = Entry> + '_ {
         let start = self.chunk_of(from).unwrap_or(0);
-        self.chunks.range(start..).flat_map(move |chunk| {
+        self.chunks.range(start, usize::MAX).flat_map(move |chunk| {
             let index = chunk.position(from).unwrap_or_else(|index| index);
             chunk.iter(index..chunk.len())
         })
@@ -139,7 +132,7 @@ impl Lane {
     /// Entries with `msg_id` before `end`, descending.
     pub fn iter_back(&self, end: u64) -> impl Iterator<Item = Entry> + '_ {
         let count = self.chunk_of(end).map_or(0, |at| at + 1);
-        self.chunks.range(..count).rev().flat_map(move |chunk| {
+        self.chunks.range(0, count).rev().flat_map(move |chunk| {
             let index = chunk.position(end).unwrap_or_else(|index| index);
             chunk.iter(0..index).rev()
         })
@@ -150,7 +143,7 @@ impl Lane {
         let start = self.chunks.partition_point(|chunk| chunk.until_ms < ms);
         // The bounds may be too high after removals: go on until an entry says so.
         self.chunks
-            .range(start..)
+            .range(start, usize::MAX)
             .filter(|chunk| chunk.peak_ms >= ms)
             .flat_map(|chunk| chunk.iter(0..chunk.len()))
             .find(|entry| entry.create_ms >= ms)
@@ -171,7 +164,7 @@ impl Lane {
     /// Bytes on the heap, including what is shared with snapshots.
     pub fn heap_bytes(&self) -> usize {
         let entries: usize = self.chunks.iter().map(Chunk::heap_bytes).sum();
-        entries + self.chunks.capacity() * size_of::<Chunk>()
+        entries + self.chunks.heap_bytes()
     }
 
     /// The one chunk that can hold `msg_id`.
@@ -200,13 +193,10 @@ impl Lane {
     #[cold]
     fn append_chunk(&mut self, entry: &Entry) {
         let tail = self.chunks.back();
-        let capacity = if tail.is_some_and(Chunk::is_closed) { NEXT_CAPACITY } else { 1 };
+        let capacity =
+            if tail.is_some_and(Chunk::is_closed) { NEXT_CAPACITY } else { FIRST_CAPACITY };
         let mut chunk = Chunk::new(entry, capacity);
         chunk.until_ms = chunk.until_ms.max(tail.map_or(0, |tail| tail.until_ms));
-        if self.chunks.capacity() == 0 {
-            // Most lanes never get a second chunk.
-            self.chunks.reserve_exact(1);
-        }
         self.chunks.push_back(chunk);
         self.live += 1;
     }
@@ -269,12 +259,14 @@ impl Lane {
     fn raise_until(&mut self, at: usize, changed: usize) {
         let before = at.checked_sub(1).and_then(|before| self.chunks.get(before));
         let mut until_ms = before.map_or(0, |chunk| chunk.until_ms);
-        for (index, chunk) in self.chunks.range_mut(at..).enumerate() {
-            if index >= changed && chunk.until_ms >= until_ms {
+        let mut index = at;
+        while let Some(chunk) = self.chunks.get_mut(index) {
+            if index >= at + changed && chunk.until_ms >= until_ms {
                 break;
             }
             until_ms = until_ms.max(chunk.until_ms);
             chunk.until_ms = until_ms;
+            index += 1;
         }
     }
 
@@ -291,13 +283,6 @@ impl Lane {
         if let Some(chunk) = self.chunks.get_mut(at) {
             *chunk = joined;
         }
-        self.drop_chunk(at + 1);
-    }
-
-    fn drop_chunk(&mut self, at: usize) {
-        self.chunks.remove(at);
-        if self.chunks.capacity() > 16 && self.chunks.len() * 4 < self.chunks.capacity() {
-            self.chunks.shrink_to(self.chunks.len() * 2);
-        }
+        self.chunks.remove(at + 1);
     }
 }

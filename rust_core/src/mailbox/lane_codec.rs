@@ -20,9 +20,8 @@
 //!
 //! No checksum: that is up to the file which holds them.
 
-use std::collections::VecDeque;
-
-use super::chunk::{CHUNK_ENTRIES, Chunk, Entries, Packed};
+use super::chunk::{CHUNK_ENTRIES, Chunk, Packed};
+use super::chunks::Chunks;
 use super::lane::Lane;
 use super::packing::{self, pack, unpack};
 use crate::log::Lsn;
@@ -100,7 +99,7 @@ impl Lane {
         if live > rest.len() / packing::LEAST {
             return None;
         }
-        let mut chunks = VecDeque::with_capacity(live.div_ceil(CHUNK_ENTRIES));
+        let mut chunks = Chunks::default();
         let mut decoded = 0;
         let mut previous_id = None;
         while !rest.is_empty() {
@@ -134,12 +133,12 @@ fn decode_chunk(bytes: &[u8]) -> Option<(Chunk, u64, &[u8])> {
         }
     };
     let last_id = base_id.checked_add(u64::from(entries.last()?.id_offset))?;
-    Some((Chunk::from_packed(base_id, base_ms, entries), last_id, rest))
+    Some((Chunk::from_packed(base_id, base_ms, &entries, count), last_id, rest))
 }
 
 /// Entries that are not packed.
-fn decode_plain(bytes: &[u8], count: usize) -> Option<Entries> {
-    let mut entries = Entries::with_capacity(count);
+fn decode_plain(bytes: &[u8], count: usize) -> Option<Vec<Packed>> {
+    let mut entries = Vec::with_capacity(count);
     let mut next_offset = 0;
     let from = &mut Reader::new(bytes);
     for _ in 0..count {

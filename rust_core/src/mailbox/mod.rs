@@ -3,6 +3,7 @@
 mod address;
 mod by_id;
 mod chunk;
+mod chunks;
 pub mod lane;
 mod lane_codec;
 mod level;
@@ -161,36 +162,20 @@ impl Mailbox {
         Some(entry)
     }
 
-    /// Reads the mailbox itself. What this and the next four return means nothing: they are there to have the
-    /// memory read that a new message needs, each from where the one before says.
+    /// Reads the mailbox itself. What this and the next return means nothing: they are there to have the memory read
+    /// that a new message needs, the second from where the first says.
     #[inline]
-    pub fn first_place(&self) -> u64 {
-        self.number ^ self.next_id ^ self.bytes ^ self.expires_ms ^ self.lanes.len() as u64
+    pub fn read(&self) -> u64 {
+        let own = self.number ^ self.next_id ^ self.bytes ^ self.expires_ms;
+        own ^ self.address.len() as u64
+            ^ self.lanes.first().map_or(0, |(_, lane)| lane.len() as u64)
     }
 
-    /// Reads the address, and the first lane if it is not in the mailbox itself.
+    /// Reads its address and the end of its first lane: most mailboxes have one.
     #[inline]
-    pub fn second_place(&self) -> u64 {
+    pub fn read_parts(&self) -> u64 {
         let letter = self.address.as_bytes().last().copied().unwrap_or(0);
-        u64::from(letter) ^ self.lanes.first().map_or(0, |(_, lane)| lane.len() as u64)
-    }
-
-    /// Reads the last chunk of the first lane: most mailboxes have one.
-    #[inline]
-    pub fn third_place(&self) -> u64 {
-        self.lanes.first().map_or(0, |(_, lane)| lane.read_tail())
-    }
-
-    /// Reads where the entries of that chunk are.
-    #[inline]
-    pub fn fourth_place(&self) -> u64 {
-        self.lanes.first().map_or(0, |(_, lane)| lane.read_tail_room())
-    }
-
-    /// Reads the last of those entries.
-    #[inline]
-    pub fn fifth_place(&self) -> u64 {
-        self.lanes.first().and_then(|(_, lane)| lane.last()).map_or(0, |entry| entry.msg_id)
+        u64::from(letter) ^ self.lanes.first().map_or(0, |(_, lane)| lane.read_tail())
     }
 
     /// The oldest message.

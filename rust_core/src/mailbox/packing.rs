@@ -3,19 +3,16 @@
 //! Messages that come one after the other have ids, places and times that follow from each other, so that most
 //! entries take four to six bytes instead of 24. Checkpoints consist of little else.
 
-use super::chunk::{Entries, Packed};
+use super::chunk::{NO_ENTRY, Packed};
 use crate::log::Lsn;
 use crate::wire::bytes::{Put, Reader};
 
 /// An entry takes at least this many bytes.
 pub(super) const LEAST: usize = 4;
 
-/// What stands before the first entry.
-const NONE: Packed = Packed { id_offset: 0, len: 0, at: Lsn::NONE, ms_flags: 0 };
-
 /// Appends `entries`, whose ids ascend.
 pub(super) fn pack(entries: &[Packed], out: &mut Vec<u8>) {
-    let (mut before, mut next_id) = (NONE, 0);
+    let (mut before, mut next_id) = (NO_ENTRY, 0);
     for entry in entries {
         let fields = [
             u64::from(entry.id_offset).wrapping_sub(next_id),
@@ -33,10 +30,10 @@ pub(super) fn pack(entries: &[Packed], out: &mut Vec<u8>) {
 }
 
 /// The `count` entries that were packed into exactly these bytes; `None` if they were not.
-pub(super) fn unpack(bytes: &[u8], count: usize) -> Option<Entries> {
+pub(super) fn unpack(bytes: &[u8], count: usize) -> Option<Vec<Packed>> {
     let mut from = Reader::new(bytes);
-    let mut entries = Entries::with_capacity(count);
-    let (mut before, mut next_id) = (NONE, 0_u64);
+    let mut entries = Vec::with_capacity(count);
+    let (mut before, mut next_id) = (NO_ENTRY, 0_u64);
     for _ in 0..count {
         let [id, len, at, ms_flags] =
             [from.varint()?, from.varint()?, from.varint()?, from.varint()?];

@@ -1,31 +1,43 @@
 //! Which slot an address has. Keeps no addresses itself: they are read from the slots.
+//!
+//! A table with linear probing: what is looked for is mostly in the one line of the processor's cache where the
+//! search begins. Tables that keep their marks apart from their entries cost two trips to memory.
 
 use std::hash::BuildHasher;
-
-use hashbrown::HashTable;
 
 /// The slots of all addresses, 8 bytes each. The hash is kept, so that a growing table and most
 /// failed comparisons need not look at slots, which are rarely in the processor's cache.
 #[derive(Default)]
 pub struct Addresses {
-    table: HashTable<Known>,
+    /// None or a power of two, at most five eighths of them used. From where the hash of an entry says up to where
+    /// the entry is, none is vacant.
+    places: Vec<Known>,
+    len: usize,
     hasher: foldhash::fast::RandomState,
 }
 
+#[derive(Clone, Copy)]
 struct Known {
     hash: u32,
     slot: u32,
 }
 
-/// The table looks at the highest and the lowest bits of a hash.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
+/// A place without an entry. No slot has this index: there would be no memory for so many.
+const VACANT: Known = Known { hash: 0, slot: u32::MAX };
+
+/// Places of the first table: a line of the processor's cache.
+const FIRST: usize = 8;
+
+impl Known {
+    fn is_vacant(self) -> bool {
+        self.slot == VACANT.slot
+    }
 }
 
 impl Addresses {
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.len
     }
 
     /// The slot of an address; `has` tells whether a slot has it.
@@ -34,27 +46,132 @@ impl Addresses {
     }
 
     /// The slot of an address of which the hash is known.
+    #[inline]
     pub fn find_hash(&self, hash: u32, has: impl Fn(u32) -> bool) -> Option<u32> {
-        let known = self.table.find(spread(hash), |k| k.hash == hash && has(k.slot))?;
-        Some(known.slot)
+        let at = self.position(hash, has)?;
+        self.places.get(at).map(|known| known.slot)
     }
 
     /// Adds an address that is not there yet.
     pub fn add(&mut self, address: &str, slot: u32) {
-        let hash = self.hash(address);
-        self.table.insert_unique(spread(hash), Known { hash, slot }, |k| spread(k.hash));
+        if self.len >= self.places.len() / 8 * 5 {
+            self.grow();
+        }
+        self.len += 1;
+        self.put(Known { hash: self.hash(address), slot });
     }
 
     /// Forgets the address of a slot.
     pub fn remove(&mut self, address: &str, slot: u32) {
-        let hash = self.hash(address);
-        if let Ok(found) = self.table.find_entry(spread(hash), |known| known.slot == slot) {
-            found.remove();
+        let Some(mut hole) = self.position(self.hash(address), |known| known == slot) else {
+            return;
+        };
+        self.len -= 1;
+        // Those behind it move up, so that no search ends too early.
+        let mut at = hole;
+        loop {
+            at = self.after(at);
+            let known = self.places[at];
+            if known.is_vacant() {
+                break;
+            }
+            if self.distance(self.home(known.hash), at) >= self.distance(hole, at) {
+                self.places[hole] = known;
+                hole = at;
+            }
         }
+        self.places[hole] = VACANT;
     }
 
     /// The hash of an address.
     pub fn hash(&self, address: &str) -> u32 {
         self.hasher.hash_one(address) as u32
+    }
+
+    #[inline]
+    fn position(&self, hash: u32, has: impl Fn(u32) -> bool) -> Option<usize> {
+        let mut at = self.home(hash);
+        loop {
+            let known = *self.places.get(at)?;
+            if known.is_vacant() {
+                return None;
+            }
+            if known.hash == hash && has(known.slot) {
+                return Some(at);
+            }
+            at = self.after(at);
+        }
+    }
+
+    /// Puts an entry where a search for it ends.
+    fn put(&mut self, known: Known) {
+        let mut at = self.home(known.hash);
+        while !self.places[at].is_vacant() {
+            at = self.after(at);
+        }
+        self.places[at] = known;
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let places = vec![VACANT; (self.places.len() * 2).max(FIRST)];
+        let before = std::mem::replace(&mut self.places, places);
+        before.into_iter().filter(|known| !known.is_vacant()).for_each(|known| self.put(known));
+    }
+
+    /// Where the search for a hash begins.
+    #[inline]
+    fn home(&self, hash: u32) -> usize {
+        // The highest bits: those that a table twice as large looks at beside them are not the same for all that
+        // were neighbours.
+        ((u64::from(hash) * self.places.len() as u64) >> 32) as usize
+    }
+
+    #[inline]
+    fn after(&self, at: usize) -> usize {
+        (at + 1) & (self.places.len() - 1)
+    }
+
+    /// How many places `to` is behind `from`.
+    fn distance(&self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & (self.places.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Few places, so that searches meet each other and go round the end of the table.
+        #[test]
+        fn it_finds_what_an_ordered_map_finds(
+            steps in prop::collection::vec((any::<bool>(), 0..48u32), 1..400),
+        ) {
+            let (mut addresses, mut model) = (Addresses::default(), BTreeMap::new());
+            let named: Vec<String> = (0..48).map(|n| format!("agent.{n}")).collect();
+            for (n, (add, which)) in steps.into_iter().enumerate() {
+                let address = &named[which as usize];
+                if let Some(slot) = model.remove(address) {
+                    addresses.remove(address, slot);
+                }
+                if add {
+                    model.insert(address, n as u32);
+                    addresses.add(address, n as u32);
+                }
+                prop_assert_eq!(addresses.len(), model.len());
+                for address in &named {
+                    let slot = model.get(address).copied();
+                    prop_assert_eq!(addresses.find(address, |found| slot == Some(found)), slot);
+                }
+                let used = addresses.places.iter().filter(|known| !known.is_vacant()).count();
+                prop_assert_eq!(used, model.len());
+                prop_assert!(used <= addresses.places.len() / 8 * 5);
+            }
+        }
     }
 }

@@ -96,7 +96,7 @@ impl Store {
     /// Stores a message and returns its `msg_id`, or `None` if it is delayed.
     pub fn send(&mut self, address: &str, send: &Send<'_>, now: Now) -> Result<Option<u64>> {
         self.tick(now);
-        self.send_now(address, None, send, now)
+        self.send_now(address, self.likely(address), send, now)
     }
 
     /// The same when what is due has been done; `likely` may be the mailbox's slot.

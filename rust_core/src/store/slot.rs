@@ -50,7 +50,8 @@ impl Groups {
     }
 }
 
-/// One mailbox of the store.
+/// One mailbox of the store, in as few lines of the processor's cache as can be.
+#[repr(align(64))]
 pub struct Slot {
     /// The mailbox.
     pub mailbox: Mailbox,
@@ -58,6 +59,9 @@ pub struct Slot {
     /// The timer of the mailbox's expiry.
     pub expiry: Option<TimerKey>,
 }
+
+/// Three lines: one more is one more to be read for every message.
+const _: () = assert!(size_of::<Option<Slot>>() <= 3 * 64);
 
 impl Slot {
     /// A slot without groups.

@@ -1,0 +1,123 @@
+//! The chunks of a lane, in order. The last one, mostly the only one, lies in the lane itself: a trip to memory less
+//! when a mailbox is used that has not been for a while. Knows nothing of what chunks hold.
+
+use std::collections::VecDeque;
+
+use super::chunk::Chunk;
+
+/// Any number of chunks.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    /// Those before the last one; never empty.
+    #[expect(clippy::box_collection, reason = "most lanes have none, and a mailbox must be small")]
+    before: Option<Box<VecDeque<Chunk>>>,
+    /// There is none only if there are none at all.
+    last: Option<Chunk>,
+}
+
+impl Chunks {
+    pub(super) fn len(&self) -> usize {
+        self.before() + usize::from(self.last.is_some())
+    }
+
+    fn before(&self) -> usize {
+        self.before.as_ref().map_or(0, |before| before.len())
+    }
+
+    pub(super) fn get(&self, at: usize) -> Option<&Chunk> {
+        match &self.before {
+            Some(before) if at < before.len() => before.get(at),
+            _ => self.last.as_ref().filter(|_| at == self.before()),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Chunk> {
+        let number = self.before();
+        match &mut self.before {
+            Some(before) if at < number => before.get_mut(at),
+            _ => self.last.as_mut().filter(|_| at == number),
+        }
+    }
+
+    pub(super) fn front(&self) -> Option<&Chunk> {
+        self.get(0)
+    }
+
+    pub(super) fn back(&self) -> Option<&Chunk> {
+        self.last.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn back_mut(&mut self) -> Option<&mut Chunk> {
+        self.last.as_mut()
+    }
+
+    pub(super) fn push_back(&mut self, chunk: Chunk) {
+        if let Some(last) = self.last.replace(chunk) {
+            self.before.get_or_insert_default().push_back(last);
+        }
+    }
+
+    /// Puts those of another lane behind these.
+    pub(super) fn append(&mut self, next: Chunks) {
+        let before = next.before.into_iter().flat_map(|before| *before);
+        before.chain(next.last).for_each(|chunk| self.push_back(chunk));
+    }
+
+    /// Puts a chunk before the one at `at`, or behind all.
+    pub(super) fn insert(&mut self, at: usize, chunk: Chunk) {
+        if at >= self.len() {
+            return self.push_back(chunk);
+        }
+        self.before.get_or_insert_default().insert(at, chunk);
+    }
+
+    pub(super) fn remove(&mut self, at: usize) {
+        let number = self.before();
+        let Some(before) = self.before.as_mut() else {
+            self.last = self.last.take().filter(|_| at != 0);
+            return;
+        };
+        if at < number {
+            before.remove(at);
+        } else if at == number {
+            self.last = before.pop_back();
+        }
+        if before.is_empty() {
+            self.before = None;
+        } else if before.capacity() > 16 && before.len() * 4 < before.capacity() {
+            before.shrink_to(before.len() * 2);
+        }
+    }
+
+    /// How many at the beginning are so; those behind them must not be.
+    pub(super) fn partition_point(&self, mut is_so: impl FnMut(&Chunk) -> bool) -> usize {
+        if self.last.as_ref().is_some_and(&mut is_so) {
+            return self.len();
+        }
+        self.before.as_ref().map_or(0, |before| before.partition_point(is_so))
+    }
+
+    /// Those from `start` on, up to before `end`.
+    pub(super) fn range(
+        &self,
+        start: usize,
+        end: usize,
+    ) -> impl DoubleEndedIterator<Item = &Chunk> {
+        let number = self.before();
+        let before = self.before.iter();
+        let before = before.flat_map(move |b| b.range(start.min(number)..end.min(number)));
+        before.chain(self.last.iter().filter(move |_| (start..end).contains(&number)))
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Chunk> {
+        self.range(0, usize::MAX)
+    }
+
+    /// Bytes on the heap, without those of the chunks.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let before = self.before.as_ref();
+        before.map_or(0, |b| size_of::<VecDeque<Chunk>>() + b.capacity() * size_of::<Chunk>())
+    }
+}
