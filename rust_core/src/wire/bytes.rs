@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A number of as many bytes as it needs.
+    /// A number of as many bytes as it needs, and no more.
     #[inline]
     pub fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
@@ -120,7 +120,9 @@ impl<'a> Reader<'a> {
             let byte = self.u8()?;
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
-                return Some(value);
+                // The last byte holds some of the number, and no bit of it was lost.
+                let needed = shift == 0 || byte > 0;
+                return (needed && value >> shift == u64::from(byte)).then_some(value);
             }
         }
         None

@@ -5,7 +5,7 @@ use mq9_core::mailbox::{Entry, Lane};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::{encoded, entries, lane_of};
+use super::{encoded, entries, lane_of};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
@@ -23,7 +23,7 @@ proptest! {
         let mut bytes = live.to_le_bytes().to_vec();
         bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         if let Some(lane) = Lane::decode(&bytes) {
-            assert_sound(&lane);
+            assert_sound(&lane, &bytes);
         }
     }
 
@@ -38,19 +38,35 @@ proptest! {
             bytes[at] ^= 1 << bit;
         }
         if let Some(lane) = Lane::decode(&bytes) {
-            assert_sound(&lane);
+            assert_sound(&lane, &bytes);
         }
     }
 }
 
-/// Whatever decodes is a lane in order that another is made of again.
-fn assert_sound(lane: &Lane) {
+/// Whatever decodes is a lane in order that the same bytes are made of again, or bytes of the same entries if some
+/// were not packed.
+fn assert_sound(lane: &Lane, bytes: &[u8]) {
     let all = entries(lane);
     assert!(all.windows(2).all(|pair| pair[0].msg_id < pair[1].msg_id));
     assert_eq!(all.len(), lane.len());
     assert!(all.iter().all(|e| lane.get(e.msg_id) == Some(*e)));
-    let again = Lane::decode(&encoded(&lane.snapshot())).expect("what was encoded decodes");
+    let encoded = encoded(&lane.snapshot());
+    assert!(encoded == bytes || has_plain_chunk(bytes));
+    let again = Lane::decode(&encoded).expect("what was encoded decodes");
     assert_eq!(entries(&again), all);
+}
+
+/// True if the entries of some chunk are not packed; of bytes that decode.
+fn has_plain_chunk(bytes: &[u8]) -> bool {
+    let mut rest = &bytes[8..];
+    while let Some((header, entries)) = rest.split_first_chunk::<24>() {
+        let packed = u32::from_le_bytes([header[20], header[21], header[22], header[23]]);
+        if packed == 0 {
+            return true;
+        }
+        rest = &entries[packed as usize..];
+    }
+    false
 }
 
 #[test]
@@ -184,6 +200,11 @@ fn malformed_packed_bytes_do_not_decode() {
     };
     assert!(one(&[0, 0, 0, 0]).is_some());
     assert!(one(&[0, 1, 0, 0]).is_none(), "a length below 0");
+    assert!(one(&[0, 2, 0, 0]).is_some());
+    assert!(one(&[0, 0x82, 0, 0, 0]).is_none(), "a byte that the number does not need");
+    let most = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF];
+    assert!(one(&[&[0, 0][..], &most, &[0x01, 0]].concat()).is_some(), "the greatest number");
+    assert!(one(&[&[0, 0][..], &most, &[0x03, 0]].concat()).is_none(), "more than 64 bits");
     assert!(one(&[0, 0xFE, 0xFF, 0xFF, 0xFF, 0x1F, 0, 0]).is_some(), "the greatest length");
     assert!(one(&[0, 0x80, 0x80, 0x80, 0x80, 0x20, 0, 0]).is_none(), "a length too great");
     assert!(one(&[0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 0, 0, 0]).is_some(), "the greatest id");

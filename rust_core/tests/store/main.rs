@@ -1,0 +1,12 @@
+//! What the store promises, on real and simulated disks. One file a promise.
+
+mod basics;
+mod captured;
+mod large_checkpoint;
+mod regressions;
+mod space;
+mod sync_thread;
+mod told;
+mod upkeep;
+mod upkeep_holds;
+mod waits;
