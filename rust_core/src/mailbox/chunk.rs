@@ -16,7 +16,7 @@ use crate::log::Lsn;
 /// Most entries in a chunk.
 pub(super) const CHUNK_ENTRIES: usize = 512;
 
-/// Capacity of the first chunk: most mailboxes never hold more.
+/// Capacity of a chunk that follows none or one with room: most mailboxes never hold more.
 pub(super) const FIRST_CAPACITY: usize = 2;
 
 /// Capacity of a chunk that follows a full one: more entries are likely to come.
@@ -85,18 +85,20 @@ impl Chunk {
     pub(super) fn new(entry: &Entry, capacity: usize) -> Chunk {
         let packed =
             Packed { id_offset: 0, len: entry.len, at: entry.at, ms_flags: u64::from(entry.flags) };
-        Chunk::from_packed(entry.msg_id, entry.create_ms, &[packed], capacity)
+        Chunk::from_packed(entry.msg_id, entry.create_ms, [packed].into_iter(), capacity)
     }
 
     /// A chunk of entries that are already packed, ascending, relative to these bases, with room for `capacity`.
     pub(super) fn from_packed(
         base_id: u64,
         base_ms: u64,
-        entries: &[Packed],
+        entries: impl ExactSizeIterator<Item = Packed>,
         capacity: usize,
     ) -> Chunk {
-        let peak_ms = entries.iter().map(|p| p.create_ms(base_ms)).max().unwrap_or(0);
-        let (room, end) = (with_room(entries, capacity), entries.len() as u32);
+        let end = entries.len() as u32;
+        let room = with_room(entries, capacity);
+        let entries = room.iter().take(end as usize);
+        let peak_ms = entries.map(|p| p.create_ms(base_ms)).max().unwrap_or(0);
         Chunk { base_id, base_ms, peak_ms, until_ms: peak_ms, room, head: 0, end }
     }
 
@@ -133,8 +135,7 @@ impl Chunk {
     /// True when `msg_id` comes after every entry.
     #[inline]
     pub(super) fn ends_before(&self, msg_id: u64) -> bool {
-        // An entry that was removed from the front still says where the next one must be.
-        let last = self.room[..self.end as usize].last();
+        let last = self.live().last();
         last.is_none_or(|p| self.base_id.wrapping_add(u64::from(p.id_offset)) < msg_id)
     }
 
@@ -204,9 +205,7 @@ impl Chunk {
         }
         let Some(packed) = self.pack(entry) else { return false };
         let end = self.make_vacant();
-        if let Some(vacant) = Arc::make_mut(&mut self.room).get_mut(end) {
-            *vacant = packed;
-        }
+        Arc::make_mut(&mut self.room)[end] = packed;
         self.end += 1;
         self.note_ms(entry.create_ms);
         true
@@ -229,10 +228,9 @@ impl Chunk {
         } else {
             let end = self.make_vacant();
             let index = self.head as usize + index;
-            if let Some(behind) = Arc::make_mut(&mut self.room).get_mut(index..=end) {
-                behind.rotate_right(1);
-                behind[0] = packed;
-            }
+            let behind = &mut Arc::make_mut(&mut self.room)[index..=end];
+            behind.rotate_right(1);
+            behind[0] = packed;
             self.end += 1;
         }
         self.note_ms(entry.create_ms);
@@ -289,11 +287,8 @@ impl Chunk {
         let source = self.live().get(range).unwrap_or_default();
         let shift = source.first().map_or(0, |p| p.id_offset);
         let base_id = self.base_id.wrapping_add(u64::from(shift));
-        let mut part = Chunk::from_packed(base_id, self.base_ms, source, source.len() + spare);
-        for packed in Arc::make_mut(&mut part.room).iter_mut().take(source.len()) {
-            packed.id_offset -= shift;
-        }
-        part
+        let moved = source.iter().map(|p| Packed { id_offset: p.id_offset - shift, ..*p });
+        Chunk::from_packed(base_id, self.base_ms, moved, source.len() + spare)
     }
 
     /// This chunk and the one after it in one, if `next` fits the bases.
@@ -364,7 +359,8 @@ impl Chunk {
             Arc::make_mut(&mut self.room).copy_within(dead..end, 0);
             (self.head, self.end) = (0, (end - dead) as u32);
         } else {
-            self.room = with_room(&self.room[..end], (end * 2).clamp(1, CHUNK_ENTRIES));
+            let entries = self.room[..end].iter().copied();
+            self.room = with_room(entries, (end * 2).clamp(1, CHUNK_ENTRIES));
         }
     }
 
@@ -376,10 +372,9 @@ impl Chunk {
 }
 
 /// Entries with room for `capacity`.
-fn with_room(entries: &[Packed], capacity: usize) -> Arc<[Packed]> {
-    let mut room: Arc<[Packed]> = repeat_n(NO_ENTRY, capacity.max(entries.len())).collect();
-    Arc::make_mut(&mut room)[..entries.len()].copy_from_slice(entries);
-    room
+fn with_room(entries: impl ExactSizeIterator<Item = Packed>, capacity: usize) -> Arc<[Packed]> {
+    let vacant = capacity.saturating_sub(entries.len());
+    entries.chain(repeat_n(NO_ENTRY, vacant)).collect()
 }
 
 #[inline]

@@ -25,18 +25,11 @@ impl Chunks {
     }
 
     pub(super) fn get(&self, at: usize) -> Option<&Chunk> {
-        match &self.before {
-            Some(before) if at < before.len() => before.get(at),
-            _ => self.last.as_ref().filter(|_| at == self.before()),
-        }
+        if at == self.before() { self.last.as_ref() } else { self.before.as_ref()?.get(at) }
     }
 
     pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Chunk> {
-        let number = self.before();
-        match &mut self.before {
-            Some(before) if at < number => before.get_mut(at),
-            _ => self.last.as_mut().filter(|_| at == number),
-        }
+        if at == self.before() { self.last.as_mut() } else { self.before.as_mut()?.get_mut(at) }
     }
 
     pub(super) fn front(&self) -> Option<&Chunk> {
@@ -73,21 +66,17 @@ impl Chunks {
     }
 
     pub(super) fn remove(&mut self, at: usize) {
-        let number = self.before();
-        let Some(before) = self.before.as_mut() else {
-            self.last = self.last.take().filter(|_| at != 0);
-            return;
-        };
-        if at < number {
+        if at == self.before() {
+            self.last = self.before.as_mut().and_then(|before| before.pop_back());
+        } else if let Some(before) = &mut self.before {
             before.remove(at);
-        } else if at == number {
-            self.last = before.pop_back();
         }
-        if before.is_empty() {
-            self.before = None;
-        } else if before.capacity() > 16 && before.len() * 4 < before.capacity() {
+        if let Some(before) = self.before.as_mut().filter(|before| before.capacity() > 16)
+            && before.len() * 4 < before.capacity()
+        {
             before.shrink_to(before.len() * 2);
         }
+        self.before.take_if(|before| before.is_empty());
     }
 
     /// How many at the beginning are so; those behind them must not be.

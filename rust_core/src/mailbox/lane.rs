@@ -153,7 +153,9 @@ impl Lane {
     /// The lane as it is now, to be encoded by another thread. Copies no entries; later changes
     /// copy the chunks that they touch, one time each.
     pub fn snapshot(&self) -> LaneSnapshot {
-        LaneSnapshot::new(self.chunks.iter().cloned().collect(), self.live)
+        let mut chunks = Vec::with_capacity(self.chunks.len());
+        chunks.extend(self.chunks.iter().cloned());
+        LaneSnapshot::new(chunks, self.live)
     }
 
     /// How many chunks a snapshot has.

@@ -133,7 +133,7 @@ fn decode_chunk(bytes: &[u8]) -> Option<(Chunk, u64, &[u8])> {
         }
     };
     let last_id = base_id.checked_add(u64::from(entries.last()?.id_offset))?;
-    Some((Chunk::from_packed(base_id, base_ms, &entries, count), last_id, rest))
+    Some((Chunk::from_packed(base_id, base_ms, entries.into_iter(), count), last_id, rest))
 }
 
 /// Entries that are not packed.

@@ -180,8 +180,14 @@ impl Store {
 
     /// The slot of a mailbox that exists now.
     fn lookup(&self, address: &str, now: Now) -> Result<u32> {
-        self.state
-            .find(address)
+        self.lookup_from(None, address, now)
+    }
+
+    /// The same, where `likely` may be the slot, and may be another's.
+    fn lookup_from(&self, likely: Option<u32>, address: &str, now: Now) -> Result<u32> {
+        likely
+            .filter(|&at| self.state.has(at, address))
+            .or_else(|| self.state.find(address))
             .filter(|&at| self.state.slot(at).is_some_and(|s| !s.mailbox.is_expired(now.wall_ms)))
             .ok_or_else(|| Error::MailboxNotFound(address.to_owned()))
     }

@@ -107,15 +107,7 @@ impl Store {
         send: &Send<'_>,
         now: Now,
     ) -> Result<Option<u64>> {
-        let is_it = |index: &u32| {
-            let slot = self.state.slot(*index);
-            let is_it = slot.is_some_and(|slot| *slot.mailbox.address == *address);
-            is_it && slot.is_some_and(|slot| !slot.mailbox.is_expired(now.wall_ms))
-        };
-        let index = match likely.filter(is_it) {
-            Some(index) => index,
-            None => self.lookup(address, now)?,
-        };
+        let index = self.lookup_from(likely, address, now)?;
         self.check_message(index, send, now)?;
         self.send_to(index, address, send, &[], now)
     }

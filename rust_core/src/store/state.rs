@@ -70,8 +70,13 @@ impl State {
 
     /// The slot of an address.
     pub fn find(&self, address: &str) -> Option<u32> {
-        let has = |at| self.slot(at).is_some_and(|slot| *slot.mailbox.address == *address);
-        self.by_address.find(address, has)
+        self.by_address.find(address, |at| self.has(at, address))
+    }
+
+    /// True if a slot has this address.
+    #[inline]
+    pub fn has(&self, index: u32, address: &str) -> bool {
+        self.slot(index).is_some_and(|slot| *slot.mailbox.address == *address)
     }
 
     /// The hash of an address, for [`State::likely_slot`].

@@ -195,3 +195,24 @@ fn messages_sent_at_once_go_where_each_is_sent_and_fail_each_for_itself() {
         assert_eq!(store.mailbox(address, at(20)).unwrap().messages, 2, "{address}");
     }
 }
+
+/// So many that some of them have the same hash of 32 bits: 10 pairs are to be expected, and there is one in 29,999 of
+/// 30,000 runs.
+#[test]
+fn a_message_is_for_the_mailbox_of_its_address_and_for_no_other_of_the_same_hash() {
+    let house = House::new();
+    let mut store = house.open(START);
+    let addresses: Vec<String> = (0..300_000).map(|n| format!("agent.{n}")).collect();
+    for address in &addresses {
+        create(&mut store, address);
+    }
+    for some in addresses.chunks(100) {
+        let messages: Vec<_> = some.iter().map(|a| (a.as_str(), Send::new(b"first"))).collect();
+        for sent in store.send_many(&messages, START) {
+            assert_eq!(sent.unwrap(), Some(0));
+        }
+    }
+    for address in &addresses {
+        assert_eq!(send(&mut store, address, Level::NORMAL, "second"), Some(1));
+    }
+}
