@@ -12,7 +12,7 @@ from typing import Literal
 import nkeys  # type: ignore[import-untyped]
 import pytest
 from nats.aio.client import Client as Nats
-from tests.integration.conftest import Certificates, Connect
+from tests.integration.conftest import Certificates, Connect, settled
 from tests.peers import NATS_SERVER, Serve, Server, start
 
 import mq9
@@ -257,7 +257,7 @@ async def test_requests_of_the_registry(serve: Serve, connect: Connect) -> None:
             await msg.respond(b'{"error":""' + (agents if "DISCOVER" in msg.subject else b"}"))
 
         await registry.subscribe("$mq9.AI.AGENT.*", cb=answer)
-        await registry.flush()
+        await settled(registry)
         await client.register({"mailbox": "a", "skills": None})
         await client.report({"mailbox": "a", "load": 0.5})
         found = await client.discover("pay", semantic="process a payment", limit=5, page=2)

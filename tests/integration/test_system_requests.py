@@ -5,7 +5,7 @@ import json
 import nats.errors
 import nats.js.errors
 import pytest
-from tests.integration.conftest import Connect
+from tests.integration.conftest import Connect, settled
 from tests.peers import Serve, Server
 
 DEADLINE_S = 10
@@ -57,8 +57,7 @@ async def test_system_subjects_are_not_for_listening(server: Server, connect: Co
     listener, client = await connect(server), await connect(server)
     heard = await listener.subscribe("$SYS.>")
     everything = await listener.subscribe(">")
-    await listener.flush()
-    await listener.flush()
+    await settled(listener)
     await client.request(USER_INFO, timeout=DEADLINE_S)
     await client.publish("the.end")
     subjects: list[str] = []
