@@ -3,10 +3,12 @@
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mq9.client import Client
 from mq9.errors import InvalidField
+
+if TYPE_CHECKING:
+    from mq9.client import Client
 
 _TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no"}
 
@@ -36,8 +38,10 @@ class Broker:
             timeout_s=number(options, "timeout", 30, at_least=1),
         )
 
-    def client(self) -> Client:
+    def client(self) -> "Client":
         """A client that is not connected yet."""
+        from mq9.client import Client
+
         tls = ssl.create_default_context(cafile=self.ca_file) if self.ca_file else None
         fields: dict[str, Any] = {"user": self.user, "password": self.password}
         fields |= {"token": self.token, "nkey_seed": self.nkey_seed, "tls": tls}
