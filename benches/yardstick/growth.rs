@@ -12,7 +12,13 @@ use tempfile::TempDir;
 use crate::Scale;
 use crate::table::{Table, median};
 
-const ROUND: usize = 100_000;
+/// Appends that fill the processor's caches with what they need.
+const LONG: usize = 50_000;
+/// Appends after which a mailbox is hardly larger.
+const SHORT: usize = 1_000;
+/// Messages that every mailbox gets before. Its lane then has room for seven more: memory for a lane that grows is
+/// paid for by its first messages, which one mailbox of a thousand has soon behind it, and one of a million has not.
+const WARM_UP: usize = 9;
 /// More than this much of the smallest counts as growth.
 const SLACK: f64 = 1.25;
 /// The same where every mailbox used is a trip to memory, which the smallest is not.
@@ -40,9 +46,7 @@ impl Subject {
         for address in &addresses {
             create(&mut store, address, clock())?;
         }
-        // The first messages of a mailbox also pay for the memory of its lane, which a mailbox among a thousand
-        // has behind it when one among a million has not: not to be measured.
-        for batch in [&addresses; 5].into_iter().flat_map(|all| all.chunks(100)) {
+        for batch in [&addresses; WARM_UP].into_iter().flat_map(|all| all.chunks(100)) {
             let now = clock();
             for address in batch {
                 store.send(address, &Send::new(&payload), now)?;
@@ -53,12 +57,13 @@ impl Subject {
         Ok(Subject { what, store, addresses, used, batches: true, rounds: Vec::new(), _dir: dir })
     }
 
-    /// A round of appends, each to a mailbox picked by chance.
-    fn round(&mut self, number: usize) -> Result<()> {
+    /// A round of appends, each to a mailbox picked by chance. Returns the last one's id.
+    fn round(&mut self, number: usize, appends: usize) -> Result<u64> {
         let payload = payload(100);
-        let picked = |n: usize| mix((number * ROUND + n) as u64) as usize % self.used;
+        let picked = |n: usize| mix((number * appends + n) as u64) as usize % self.used;
         // Copies, as requests come: reading the addresses must not miss the cache.
-        let picks: Vec<String> = (0..ROUND).map(|n| self.addresses[picked(n)].clone()).collect();
+        let picks: Vec<String> = (0..appends).map(|n| self.addresses[picked(n)].clone()).collect();
+        let mut last = None;
         let begin = processor_ns();
         for batch in picks.chunks(100) {
             let now = clock();
@@ -66,17 +71,25 @@ impl Subject {
                 let of = |address| (address, Send::new(&payload));
                 let batch: Vec<_> = batch.iter().map(|address| of(address.as_str())).collect();
                 for outcome in self.store.send_many(&batch, now) {
-                    outcome?;
+                    last = outcome?;
                 }
             } else {
                 for address in batch {
-                    self.store.send(address, &Send::new(&payload), now)?;
+                    last = self.store.send(address, &Send::new(&payload), now)?;
                 }
             }
             self.store.flush()?;
         }
-        self.rounds.push((processor_ns() - begin) / ROUND as f64);
-        Ok(())
+        self.rounds.push((processor_ns() - begin) / appends as f64);
+        last.ok_or_else(|| "a message without an id".into())
+    }
+
+    /// Deletes the messages up to the last one from the only mailbox.
+    fn undo(&mut self, last: u64, appends: usize) -> Result<()> {
+        for msg_id in last + 1 - appends as u64..=last {
+            self.store.delete(&self.addresses[0], msg_id, clock())?;
+        }
+        Ok(self.store.flush()?)
     }
 }
 
@@ -91,7 +104,7 @@ pub fn by_mailboxes(scale: Scale, table: &mut Table) -> Result<()> {
         let what = format!("append, 1000 busy mailboxes of {count}");
         subjects.push(Subject::new(what, count, 1_000, 0)?);
     }
-    check(measure(scale, subjects)?, SLACK, table);
+    check(measure(scale.rounds * 5, subjects)?, SLACK, table);
     let map = by_boxes(scale, counts);
     for batches in [true, false] {
         let how = if batches { "in batches of 100" } else { "one by one" };
@@ -100,7 +113,7 @@ pub fn by_mailboxes(scale: Scale, table: &mut Table) -> Result<()> {
             let what = format!("append {how}, any of {count} mailboxes");
             subjects.push(Subject { batches, ..Subject::new(what, count, count, 0)? });
         }
-        let rows = measure(scale, subjects)?;
+        let rows = measure(scale.rounds, subjects)?;
         let what = format!("what {} mailboxes instead of 1000 add to an append {how}", counts[2]);
         let (more, of) = (more(&rows), more(&map));
         let measured = format!("{more:.0} ns ({of:.0} ns to the map)");
@@ -145,24 +158,30 @@ fn note(rows: Vec<Cost>, table: &mut Table) {
 fn control(count: usize) -> f64 {
     let mut map: HashMap<String, Box<[u64; 16]>> =
         (0..count).map(|n| (address(n), Box::default())).collect();
-    let picks: Vec<String> = (0..ROUND).map(|n| address(mix(n as u64) as usize % count)).collect();
+    let picks: Vec<String> = (0..LONG).map(|n| address(mix(n as u64) as usize % count)).collect();
     let begin = processor_ns();
     for address in &picks {
         if let Some(found) = map.get_mut(address) {
             found[0] += 1;
         }
     }
-    (processor_ns() - begin) / ROUND as f64
+    (processor_ns() - begin) / LONG as f64
 }
 
-/// Appends to a mailbox that holds a thousand to ten million messages.
+/// Appends to a mailbox that holds a thousand to ten million messages, and again as many after each round.
 pub fn by_messages(scale: Scale, table: &mut Table) -> Result<()> {
     let all = scale.messages;
     let mut subjects = Vec::new();
     for count in [1_000, all / 100, all / 10, all] {
         subjects.push(Subject::new(format!("append after {count} messages"), 1, 1, count)?);
     }
-    check(measure(scale, subjects)?, SLACK, table);
+    for number in 0..scale.rounds * 50 {
+        for subject in &mut subjects {
+            let last = subject.round(number, SHORT)?;
+            subject.undo(last, SHORT)?;
+        }
+    }
+    check(costs(subjects), SLACK, table);
     Ok(())
 }
 
@@ -188,11 +207,15 @@ fn relative(costs: impl IntoIterator<Item = (String, f64)>) -> Vec<Cost> {
 }
 
 /// What an append to each of the subjects costs, in rounds that alternate.
-fn measure(scale: Scale, mut subjects: Vec<Subject>) -> Result<Vec<Cost>> {
-    for number in 0..scale.rounds {
+fn measure(rounds: usize, mut subjects: Vec<Subject>) -> Result<Vec<Cost>> {
+    for number in 0..rounds {
         for subject in &mut subjects {
-            subject.round(number)?;
+            subject.round(number, LONG)?;
         }
     }
-    Ok(relative(subjects.into_iter().map(|subject| (subject.what, median(subject.rounds)))))
+    Ok(costs(subjects))
+}
+
+fn costs(subjects: Vec<Subject>) -> Vec<Cost> {
+    relative(subjects.into_iter().map(|subject| (subject.what, median(subject.rounds))))
 }

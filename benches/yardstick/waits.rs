@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mq9_benches::{Result, clock, create, mix, open, payload, processor_ns, scratch};
@@ -10,18 +10,23 @@ use mq9_core::disk::OsDisk;
 use mq9_core::log::SyncMode;
 use mq9_core::store::{Fetch, FetchOutcome, Options, Send, Shared, Store, Turns, maintain};
 
-use crate::table::Table;
+use crate::table::{Table, median};
 
 const SMALL: usize = 1 << 10;
 /// The largest payload there is.
 const LARGE: usize = 64 << 10;
 const MAILBOXES: usize = 20_000;
 const BUSY: Duration = Duration::from_secs(5);
+/// Copies that are enough to compare with, and how long they may keep us waiting: upkeep leaves most of the time to
+/// others.
+const ENOUGH: usize = 200;
+const AT_MOST: Duration = Duration::from_secs(90);
 
 /// Upkeep's side of the store: notes what each step takes.
 struct Timed<'a> {
     store: &'a Turns,
     holds: RefCell<Holds>,
+    copies: &'a AtomicUsize,
 }
 
 /// What steps of upkeep took, in nanoseconds of the processor.
@@ -43,9 +48,10 @@ impl Shared for Timed<'_> {
         });
         let mut holds = self.holds.borrow_mut();
         if copied {
-            holds.copies.push(ns)
+            holds.copies.push(ns);
+            self.copies.fetch_add(1, Ordering::Relaxed);
         } else {
-            holds.others.push(ns)
+            holds.others.push(ns);
         }
         done
     }
@@ -100,10 +106,15 @@ fn read(store: &Turns, n: u64) -> Result<(f64, f64)> {
     Ok((waited.as_nanos() as f64, all.as_nanos() as f64))
 }
 
-/// Reads and sends in turns until `until`; the waits and the times of the reads.
-fn run(store: &Turns, work: &mut Work, until: Instant) -> Result<(Vec<f64>, Vec<f64>)> {
+/// Reads and sends in turns until it is time to stop; the waits and the times of the reads.
+fn run(
+    store: &Turns,
+    work: &mut Work,
+    is_over: impl Fn(Duration) -> bool,
+) -> Result<(Vec<f64>, Vec<f64>)> {
     let (mut waits, mut reads) = (Vec::new(), Vec::new());
-    while Instant::now() < until {
+    let begin = Instant::now();
+    while !is_over(begin.elapsed()) {
         for n in 0..8 {
             let (waited, took) = read(store, work.sent * 8 + n)?;
             waits.push(waited);
@@ -176,7 +187,8 @@ fn fill(store: &mut Store, large: Large, count: usize) -> Result<()> {
     Ok(store.flush()?)
 }
 
-/// The longest of five captures of one large mailbox, which are a single step each.
+/// The longest of five captures of one large mailbox, which are a single step each. In a new store: the first has to
+/// get what it needs from memory.
 fn capture(large: Large, count: usize) -> Result<f64> {
     let dir = scratch();
     let mut store = open(dir.path())?;
@@ -209,11 +221,11 @@ pub fn waits(table: &mut Table) -> Result<()> {
         work.some(&mut store)?;
     }
     let store = Turns::new(store);
-    let (idle_waits, idle_reads) = run(&store, &mut work, Instant::now() + BUSY)?;
-    let stop = AtomicBool::new(false);
+    let (idle_waits, idle_reads) = run(&store, &mut work, |since| since >= BUSY)?;
+    let (stop, copies) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (waits, reads, holds) = std::thread::scope(|scope| {
         let upkeep = scope.spawn(|| {
-            let timed = Timed { store: &store, holds: RefCell::default() };
+            let timed = Timed { store: &store, holds: RefCell::default(), copies: &copies };
             let mut rounds = 0;
             while !stop.load(Ordering::Relaxed) {
                 let busy = maintain(&timed, clock).map_err(|e| e.to_string())?;
@@ -224,7 +236,9 @@ pub fn waits(table: &mut Table) -> Result<()> {
             }
             Ok::<_, String>((timed.holds.into_inner(), rounds))
         });
-        let outcome = run(&store, &mut work, Instant::now() + BUSY);
+        let outcome = run(&store, &mut work, |since| {
+            since >= AT_MOST || (since >= BUSY && copies.load(Ordering::Relaxed) >= ENOUGH)
+        });
         stop.store(true, Ordering::Relaxed);
         let (holds, rounds) = upkeep.join().map_err(|_| "upkeep panicked")??;
         eprintln!("upkeep: {rounds} rounds that did something");
@@ -240,7 +254,7 @@ pub fn waits(table: &mut Table) -> Result<()> {
         "any other step of upkeep",
         spread(&others),
         "99.99 % as short as half of those copies",
-        percentile(&others, 0.9999) <= percentile(&copies, 0.5),
+        copies.len() >= ENOUGH && percentile(&others, 0.9999) <= percentile(&copies, 0.5),
     );
     table.note("a fetch waits for the store, while upkeep works", spread(&sorted(waits)));
     table.note("the same, without upkeep", spread(&sorted(idle_waits)));
@@ -253,7 +267,7 @@ pub fn waits(table: &mut Table) -> Result<()> {
         ("100,000 delayed messages", Large::Delays, 100_000),
         ("100,000 messages that 10,000 members hold", Large::Deliveries, 100_000),
     ] {
-        let ns = capture(large, count)?;
+        let ns = median((0..5).map(|_| capture(large, count)).collect::<Result<_>>()?);
         let what = format!("one step of upkeep that captures {what}, the longest of 5");
         table.check(&what, format!("{:.0} us", ns / 1e3), "<= 300 us", ns <= 300e3);
     }
