@@ -86,14 +86,19 @@ test-rust-aside:
 	@mkdir -p .build
 	@$(MAKE) test-rust > .build/test-rust.log 2>&1; ended=$$?; cat .build/test-rust.log; exit $$ended
 
+# What takes long to build for tests, besides the package itself.
+.PHONY: test-builds
+test-builds: $(if $(GO),$(NATS_CLI_BUILT))
+	cargo test --locked --no-run
+
 .PHONY: test-py
-test-py: ## Run the Python tests, in as many processes as there are cores
+test-py: ## Run the Python tests, in some processes side by side
 	@$(MAKE) test-py-together
 	@$(MAKE) test-py-alone
 
 .PHONY: test-py-together
 test-py-together: $(INSTALLED) $(if $(GO),$(NATS_CLI_BUILT))
-	$(BIN)/pytest -n logical --maxprocesses 4 -p no:benchmark -m "not alone"
+	$(BIN)/pytest -n auto -p no:benchmark -m "not alone"
 
 .PHONY: test-py-alone
 test-py-alone: $(INSTALLED)
@@ -272,11 +277,12 @@ $(INSTALLED): $(TOOLS) pyproject.toml Cargo.toml Cargo.lock rust_core/Cargo.toml
 
 # The versions of all that it is made of are those of its own go.sum. `go install` would do as well, if every
 # module proxy gave it the list of all versions that it asks for.
+# Neither optimised nor with tables for debuggers, by a compiler that hardly collects garbage: half the work.
 $(NATS_CLI_BUILT):
 	@[ -n "$(GO)" ] || { echo "mq9: missing: go, which the nats command line is built with" >&2; exit 1; }
 	@mkdir -p $(dir $(NATS_CLI))
 	@folder=$$($(GO) mod download -json $(NATS_CLI_MODULE)@$(NATS_CLI_VERSION) | \
 		sed -n 's/^[[:space:]]*"Dir": "\(.*\)",$$/\1/p') && \
 	cd "$$folder" && echo "go build $(NATS_CLI_MODULE)/nats@$(NATS_CLI_VERSION)" && \
-	$(GO) build -trimpath -buildvcs=false -o $(CURDIR)/$(NATS_CLI) ./nats
+	GOGC=800 $(GO) build -trimpath -buildvcs=false -gcflags='all=-N -l' -ldflags='-s -w' -o $(CURDIR)/$(NATS_CLI) ./nats
 	@touch $@

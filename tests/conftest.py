@@ -1,5 +1,6 @@
 """Fixtures that start servers: one for the whole session, or one for a test."""
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -25,6 +26,11 @@ class ByFile(LoadFileScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         return SPARK if file.startswith(SPARK) else file
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores, since many tests wait; each may start a Java."""
+    return min((os.cpu_count() or 1) + 1, 4)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:

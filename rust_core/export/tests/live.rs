@@ -1,6 +1,9 @@
 //! Exports beside a store that is at work: what is durable is exported once, whatever else goes on.
 #![allow(clippy::unwrap_used)]
 
+/// A test of what only the inside shows.
+#[path = "../src/hours.rs"]
+mod hours;
 mod world;
 
 use std::sync::Arc;

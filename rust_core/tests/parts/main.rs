@@ -1,5 +1,13 @@
 //! The parts that the store and the broker are made of, mostly against naive models of them.
 
+// Tests of what only the inside shows.
+#[path = "../../src/store/addresses.rs"]
+#[expect(dead_code, reason = "the store uses all of it")]
+mod addresses;
+#[path = "../../src/timer/slab.rs"]
+#[expect(dead_code, reason = "the wheel uses all of it")]
+mod slab;
+
 mod by_id;
 mod group;
 mod group_model;
