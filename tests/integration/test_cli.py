@@ -349,6 +349,7 @@ def test_a_card_is_imported_from_an_a2a_agent_or_a_file(mq9: Mq9, tmp_path: Path
 
 def test_version_in_both_forms() -> None:
     text = printed(run("", "version"))
+    assert printed(run("", "--version")) == text
     assert text.startswith("mq9 ")
     assert json.loads(printed(run("", "version", "--json"))) == {"version": text.split()[1]}
 

@@ -2,6 +2,7 @@
 
 import argparse
 
+from mq9 import __version__
 from mq9.cli import agent, completion, doctor, export, mailbox, messages, tail
 from mq9.cli.exits import OK
 
@@ -9,6 +10,8 @@ _EXITS = """\
 exit codes: 0 done; 1 refused by the broker, or damage found; 2 wrong command line;
 3 no broker there, or it does not let you in; 4 no answer in time; 5 nothing to show;
 130 interrupted"""
+
+_TEXT = f"mq9 {__version__}"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,6 +22,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXITS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    # What people try first on any command.
+    root.add_argument("--version", action="version", version=_TEXT, help="like `mq9 version`")
     root.set_defaults(path="")
     commands = root.add_subparsers(dest="command", metavar="command", required=True)
     commands.add_parser("serve", help="start the broker; `mq9 serve --help` lists its flags")
@@ -36,11 +41,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _version(arguments: argparse.Namespace) -> int:
-    from mq9 import __version__
     from mq9.cli.output import print_json
 
     if arguments.json:
         print_json({"version": __version__})
     else:
-        print(f"mq9 {__version__}")
+        print(_TEXT)
     return OK
