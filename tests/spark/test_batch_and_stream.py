@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from generate import Truth
     from mq9_tables.tables import Tables
@@ -106,27 +107,7 @@ def test_the_batch_says_what_the_traffic_was(
     assert depth[0] == left
 
 
-def test_a_stream_gives_the_tables_of_a_batch(
-    spark: "SparkSession", made: "tuple[Path, Truth]", expected: "Tables", tmp_path: Path
-) -> None:
-    from mq9_tables import stream
-    from mq9_tables.tables import Tables
-
-    shuffled(made[0], tmp_path / "export", pieces=3, seed=2)
-    query = stream.start(
-        spark,
-        str(tmp_path / "export"),
-        str(tmp_path / "tables"),
-        str(tmp_path / "checkpoint"),
-        files_per_batch=2,
-    )
-    assert query.awaitTermination(300)
-    assert query.lastProgress is not None
-    assert query.lastProgress["batchId"] >= 1, "one micro-batch would prove nothing"
-    assert_same(Tables(spark, str(tmp_path / "tables")), expected)
-
-
-def test_a_stream_that_is_cut_off_goes_on(
+def test_a_stream_that_is_cut_off_gives_the_tables_of_a_batch(
     spark: "SparkSession",
     made: "tuple[Path, Truth]",
     expected: "Tables",
@@ -138,23 +119,26 @@ def test_a_stream_that_is_cut_off_goes_on(
     from mq9_tables.tables import Tables
 
     export, tables = tmp_path / "export", tmp_path / "tables"
-    shuffled(made[0], export, 2, seed=3)
+    shuffled(made[0], export, pieces=3, seed=2)
 
-    def run() -> Any:  # noqa: ANN401
-        return stream.start(spark, str(export), str(tables), str(tmp_path / "checkpoint"))
+    def run() -> "StreamingQuery":
+        folders = map(str, (export, tables, tmp_path / "checkpoint"))
+        return stream.start(spark, *folders, files_per_batch=1)
 
     reveal(export, 1, 2)
     assert run().awaitTermination(300)
     # The second micro-batch dies while old folders make room for new ones: after the third move,
     # the first of which is that of the plan.
-    reveal(export, 1, 3)
+    reveal(export, 1, 4)
     fail_after(monkeypatch, Files, "move", 3)
     with pytest.raises(Exception, match="the power went"):
         run().awaitTermination(300)
     assert (tables / "_staging" / "plan.json").exists()
     monkeypatch.undo()
-    assert run().awaitTermination(300)
+    query = run()
+    assert query.awaitTermination(300)
     assert not (tables / "_staging").exists()
+    assert [progress["batchId"] for progress in query.recentProgress] == [1, 2]
     assert_same(Tables(spark, str(tables)), expected)
 
 
