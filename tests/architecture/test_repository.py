@@ -43,6 +43,20 @@ def test_no_source_file_is_too_long_to_read() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
+def test_tests_inside_the_crates_of_the_core_are_run() -> None:
+    """Their libraries are built without tests: those in `tests` must include the file."""
+    crates = [file for file in repository_files() if file.is_relative_to(ROOT / "rust_core")]
+    sources = {file: file.read_text("utf-8") for file in crates if file.suffix == ".rs"}
+    inside = {file for file, text in sources.items() if "#[cfg(test)]" in text}
+    included = {
+        (file.parent / path).resolve()
+        for file, text in sources.items()
+        for path in re.findall(r'#\[path = "(.+)"\]', text)
+    }
+    assert inside
+    assert inside - included == set()
+
+
 def test_no_file_names_a_package_registry() -> None:
     found = {}
     for file in repository_files():
