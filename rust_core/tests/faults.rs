@@ -239,6 +239,26 @@ fn a_full_disk_can_be_emptied_by_consumers_and_then_filled_again() {
 }
 
 #[test]
+fn a_disk_with_less_room_than_the_reserve_keeps_no_worker_from_its_work() {
+    let house = House::new();
+    let mut store = house.filled();
+    house.faults.capacity(house.sim.total_bytes() + 400_000);
+    let (taken, _) = send_until_full(&mut store, 1000);
+    drop(store);
+    // What was kept back is given back when the store opens, and something else takes a part of it.
+    house.faults.capacity(house.sim.total_bytes() - 100_000);
+    let mut store = house.try_open().unwrap();
+    assert!(matches!(send(&mut store, "more"), Err(Error::DiskFull(_))));
+    for _ in 0..3 {
+        let ids = fetch(&mut store, 10).unwrap();
+        assert_eq!(ids.len(), 10);
+        ack(&mut store, &ids).unwrap();
+        store.sync().unwrap();
+    }
+    assert_eq!(house.left(), taken[20..]);
+}
+
+#[test]
 fn upkeep_that_fails_anywhere_loses_nothing_and_succeeds_later() {
     use Operation::{Allocate, Create, Read, Remove, Rename, SetLen, Sync, SyncDir, Write};
     for operation in [Allocate, Create, Read, Remove, Rename, SetLen, Sync, SyncDir, Write] {

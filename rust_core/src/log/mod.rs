@@ -203,7 +203,7 @@ impl Log {
             Space::Reclaim => 0,
         };
         match self.allocate(needed + RECLAIM_RESERVE) {
-            Err(Error::DiskFull(_)) if needed + kept <= self.allocated => Ok(()),
+            Err(Error::DiskFull(_)) => self.allocate(needed + kept),
             outcome => outcome,
         }
     }
