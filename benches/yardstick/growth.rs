@@ -22,7 +22,7 @@ const WARM_UP: usize = 9;
 /// More than this much of the smallest counts as growth.
 const SLACK: f64 = 1.25;
 /// The same where every mailbox used is a trip to memory, which the smallest is not.
-const RANDOM_SLACK: f64 = 2.5;
+const RANDOM_SLACK: f64 = 2.0;
 
 /// A store under test, its mailboxes, and what its rounds took.
 struct Subject {
