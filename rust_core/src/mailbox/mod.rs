@@ -12,9 +12,10 @@ mod policy;
 mod sideline;
 
 use std::ops::Range;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use smallvec::SmallVec;
+use smol_str::SmolStr;
 
 pub use address::{MAX_ADDRESS, check_address, check_name};
 pub use by_id::ById;
@@ -37,7 +38,7 @@ pub struct Mailbox {
     /// Its number in the log, never reused.
     pub number: u64,
     /// Its address.
-    pub address: Arc<str>,
+    pub address: SmolStr,
     /// Wall time of creation.
     pub created_ms: u64,
     /// Wall time of expiry; 0 is never.
@@ -54,10 +55,10 @@ pub struct Mailbox {
 
 impl Mailbox {
     /// An empty mailbox.
-    pub fn new(number: u64, address: Arc<str>, created_ms: u64, expires_ms: u64) -> Mailbox {
+    pub fn new(number: u64, address: &str, created_ms: u64, expires_ms: u64) -> Mailbox {
         Mailbox {
             number,
-            address,
+            address: address.into(),
             created_ms,
             expires_ms,
             next_id: 0,

@@ -84,7 +84,7 @@ impl Store {
     fn confirm(&mut self, index: u32, at: usize, msg_ids: &[u64], now: Now) -> Result<()> {
         let Some(slot) = self.state.slot(index) else { return Ok(()) };
         let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
-        let address = Arc::clone(&slot.mailbox.address);
+        let address = slot.mailbox.address.clone();
         let work_queue = slot.mailbox.policy().work_queue;
         if !self.state.in_memory(index) {
             let mut ranges = Vec::new();
@@ -123,7 +123,7 @@ impl Store {
     ) -> Result<()> {
         let Some(slot) = self.state.slot(index) else { return Ok(()) };
         let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
-        let address = Arc::clone(&slot.mailbox.address);
+        let address = slot.mailbox.address.clone();
         let max_deliver = slot.mailbox.policy().max_deliver;
         if !self.state.in_memory(index) {
             let mut ranges = Vec::new();

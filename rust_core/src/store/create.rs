@@ -1,7 +1,5 @@
 //! Creating mailboxes.
 
-use std::sync::Arc;
-
 use super::{Store, space_for};
 use crate::error::{Error, Result};
 use crate::log::Space;
@@ -89,7 +87,7 @@ impl Store {
         let op = Op::MailboxCreated { created_ms, expires_ms, address, desc, policy: &policy };
         self.log.reserve(space_for(&[&op]), Space::Store, now.wall_ms)?;
         self.log.append(op.kind(), 0, number, |out| op.encode(out));
-        let mailbox = Mailbox::new(number, Arc::from(address), created_ms, expires_ms);
+        let mailbox = Mailbox::new(number, address, created_ms, expires_ms);
         Ok(self.state.add_mailbox(mailbox, desc, new.policy.clone()))
     }
 

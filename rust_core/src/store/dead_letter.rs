@@ -53,7 +53,7 @@ impl Store {
     ) -> Result<()> {
         let Some(slot) = self.state.slot(index) else { return Ok(()) };
         let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
-        let source = Arc::clone(&slot.mailbox.address);
+        let source = slot.mailbox.address.clone();
         let dead = DeadLetter {
             stamp: Stamp { time_ms: now.wall_ms, address: &source },
             group: &group,

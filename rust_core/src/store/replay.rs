@@ -4,8 +4,6 @@
 //! a record refers to and is not there is made up from the record itself where that keeps messages,
 //! and reported where it does not.
 
-use std::sync::Arc;
-
 use hashbrown::HashMap;
 
 use super::damage::{Damage, DamageKind};
@@ -168,7 +166,7 @@ impl<'s> Replay<'s> {
                     }
                     Err(tag) => return Err(newer(at, format!("a mailbox policy of tag {tag}"))),
                 };
-                let mailbox = Mailbox::new(number, Arc::from(address), created_ms, expires_ms);
+                let mailbox = Mailbox::new(number, address, created_ms, expires_ms);
                 self.create(mailbox, desc, policy);
             }
             Op::MailboxRemoved { .. } => self.remove_mailbox(number, at),
@@ -339,7 +337,7 @@ impl<'s> Replay<'s> {
             return Ok(None);
         }
         self.orphans.push((number, Damage::at(at, 0, DamageKind::Orphan)));
-        let mailbox = Mailbox::new(number, Arc::from(message.address), message.sent_ms, 0);
+        let mailbox = Mailbox::new(number, message.address, message.sent_ms, 0);
         self.create(mailbox, "", Policy::default());
         for held in self.early.remove(&number).unwrap_or_default() {
             self.apply(held.at, held.kind, held.mailbox, &held.body)?;

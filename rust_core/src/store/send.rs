@@ -1,7 +1,5 @@
 //! Sending: into a lane now, or later.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::state::Place;
@@ -206,8 +204,7 @@ impl Store {
         with: &[(u32, &Op<'_>)],
         now: Now,
     ) -> Result<Option<Placed>> {
-        let Some(address) = self.state.slot(index).map(|slot| Arc::clone(&slot.mailbox.address))
-        else {
+        let Some(address) = self.state.slot(index).map(|slot| slot.mailbox.address.clone()) else {
             return Err(Error::MessageNotFound);
         };
         let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });

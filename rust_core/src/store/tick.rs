@@ -1,7 +1,5 @@
 //! What happens by itself as time passes: expiry, delayed messages, ended leases, waits.
 
-use std::sync::Arc;
-
 use super::damage::{Damage, DamageKind};
 use super::state::Place;
 use super::timers::{Purpose, Timer};
@@ -77,7 +75,7 @@ impl Store {
     /// back; without space it is not, and the next open finds them expired again.
     pub(super) fn expire_messages(&mut self, index: u32, msg_ids: &[u64], now: Now) {
         let slot = self.state.slot(index).filter(|_| !self.state.in_memory(index));
-        if let Some(address) = slot.map(|slot| Arc::clone(&slot.mailbox.address)) {
+        if let Some(address) = slot.map(|slot| slot.mailbox.address.clone()) {
             let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
             let mut ranges = Vec::new();
             for some in msg_ids.chunks(IN_A_RECORD) {
@@ -97,7 +95,7 @@ impl Store {
 
     pub(super) fn expire_mailbox(&mut self, index: u32, now: Now) {
         let Some(slot) = self.state.slot(index) else { return };
-        let address = Arc::clone(&slot.mailbox.address);
+        let address = slot.mailbox.address.clone();
         let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
         let op = Op::MailboxRemoved { stamp, cause: cause::EXPIRED };
         // Without space the expiry goes unrecorded; the next open finds it expired again.

@@ -223,7 +223,7 @@ impl StoredMailbox {
         let from = &mut Reader::new(body);
         let captured_at = Lsn::from_number(from.u64()?);
         let number = read_id(from)?;
-        let address: Arc<str> = from.short_str()?.into();
+        let address = from.short_str()?;
         let (created_ms, expires_ms) = (from.u64()?, from.u64()?);
         let mut mailbox = Mailbox::new(number, address, created_ms, expires_ms);
         mailbox.next_id = read_id(from)?;
