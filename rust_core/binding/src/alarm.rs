@@ -14,8 +14,8 @@ pub struct Alarm(Mutex<Appointments>);
 struct Appointments {
     event_loop: Option<Py<PyAny>>,
     round: Option<Py<PyAny>>,
-    tick: Option<Py<PyAny>>,
-    /// The loop's handle for the next tick, and when that is.
+    ring: Option<Py<PyAny>>,
+    /// The loop's handle for the next ring, which is still to come, and when something is due.
     next: Option<(Py<PyAny>, u64)>,
     /// The end of this round is asked for.
     round_asked: bool,
@@ -24,12 +24,12 @@ struct Appointments {
 }
 
 impl Alarm {
-    /// From now on `round` and `tick` are called by this loop.
-    pub fn start(&self, event_loop: Py<PyAny>, round: Py<PyAny>, tick: Py<PyAny>) {
+    /// From now on `round` and `ring` are called by this loop.
+    pub fn start(&self, event_loop: Py<PyAny>, round: Py<PyAny>, ring: Py<PyAny>) {
         let mut appointments = self.lock();
         appointments.event_loop = Some(event_loop);
         appointments.round = Some(round);
-        appointments.tick = Some(tick);
+        appointments.ring = Some(ring);
     }
 
     /// No more calls; the loop they came from.
@@ -70,30 +70,34 @@ impl Alarm {
         std::mem::take(&mut appointments.store_used)
     }
 
-    /// Sees to it that `tick` is called within this time.
+    /// The loop has rung; whoever it calls finds out when it has to ring next.
+    pub fn rung(&self) {
+        self.lock().next = None;
+    }
+
+    /// Sees to it that the loop rings within this time. One that is to come earlier stays, also if it is late: it is
+    /// for something else.
     pub fn wake_in(&self, py: Python<'_>, sleep_ms: u64) -> PyResult<()> {
-        let now_ms = clock::now().mono_ms;
-        let due_ms = now_ms + sleep_ms;
-        let (event_loop, tick, old) = {
+        let due_ms = clock::now().mono_ms + sleep_ms;
+        let (event_loop, ring, later) = {
             let mut appointments = self.lock();
-            let next_ms = appointments.next.as_ref().map(|(_, next_ms)| *next_ms);
-            if next_ms.is_some_and(|next_ms| next_ms > now_ms && next_ms <= due_ms) {
+            if appointments.next.as_ref().is_some_and(|(_, next_ms)| *next_ms <= due_ms) {
                 return Ok(());
             }
-            let (Some(event_loop), Some(tick)) = (&appointments.event_loop, &appointments.tick)
+            let (Some(event_loop), Some(ring)) = (&appointments.event_loop, &appointments.ring)
             else {
                 return Ok(());
             };
-            let both = (event_loop.clone_ref(py), tick.clone_ref(py));
+            let both = (event_loop.clone_ref(py), ring.clone_ref(py));
             (both.0, both.1, appointments.next.take())
         };
-        if let Some((old, _)) = old {
-            old.call_method0(py, pyo3::intern!(py, "cancel"))?;
+        if let Some((later, _)) = later {
+            later.call_method0(py, pyo3::intern!(py, "cancel"))?;
         }
-        // One more, so that the loop's coarser clock does not wake before the deadline.
+        // One more, so that the loop's coarser clock rarely rings before the deadline.
         let seconds = (sleep_ms + 1) as f64 / 1000.0;
-        let later = pyo3::intern!(py, "call_later");
-        let handle = event_loop.call_method1(py, later, (seconds, tick))?;
+        let call_later = pyo3::intern!(py, "call_later");
+        let handle = event_loop.call_method1(py, call_later, (seconds, ring))?;
         self.lock().next = Some((handle, due_ms));
         Ok(())
     }

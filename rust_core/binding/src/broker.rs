@@ -83,8 +83,8 @@ impl Broker {
         }
         let descriptor = this.watch.descriptor();
         event_loop.call_method1("add_reader", (descriptor, slf.getattr("read")?))?;
-        let (round, tick) = (slf.getattr("round")?.unbind(), slf.getattr("tick")?.unbind());
-        this.alarm.start(event_loop.unbind(), round, tick);
+        let (round, ring) = (slf.getattr("round")?.unbind(), slf.getattr("ring")?.unbind());
+        this.alarm.start(event_loop.unbind(), round, ring);
         this.tick(slf.py())
     }
 
@@ -109,6 +109,12 @@ impl Broker {
             self.alarm.round_soon(py, false)?;
         }
         Ok(())
+    }
+
+    /// Something is due.
+    fn ring(&self, py: Python<'_>) -> PyResult<()> {
+        self.alarm.rung();
+        self.tick(py)
     }
 
     /// Does what is due: pings and deadlines, what the store has to do, replies that may leave.
