@@ -78,7 +78,7 @@ test: ## Run all tests: those of Rust beside those of Python, many of which wait
 .PHONY: test-rust
 test-rust: ## Run the tests of the Rust core
 	@.ci/require cargo cc
-	nice cargo test --locked
+	nice -n 5 cargo test --locked
 
 # What they print comes when they have ended.
 .PHONY: test-rust-aside
@@ -220,8 +220,7 @@ fuzz: ## Run each fuzz target for FUZZ_SECONDS (60)
 ifeq ($(FUZZ_TARGETS),)
 	@echo "mq9: no fuzz targets in $(FUZZ)/fuzz_targets"
 else
-	@.ci/require cargo cc c++
-	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build $(FUZZ_BUILD) $(FUZZ_TARGETS:%=--bin %)
+	@$(MAKE) fuzz-build
 	@set -e; for target in $(FUZZ_TARGETS); do \
 		echo "fuzz $$target for $(FUZZ_SECONDS) s"; \
 		corpus=.build/fuzz/$$target seeds=$(FUZZ)/seeds/$$target artifacts=$(FUZZ)/artifacts/$$target; \
@@ -231,6 +230,11 @@ else
 			-print_final_stats=1 -artifact_prefix=$$artifacts/ $$corpus $$seeds; \
 	done
 endif
+
+.PHONY: fuzz-build
+fuzz-build:
+	@.ci/require cargo cc c++
+	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build $(FUZZ_BUILD) $(FUZZ_TARGETS:%=--bin %)
 
 .PHONY: fuzz-protocol
 fuzz-protocol: $(INSTALLED) ## Fuzz a running broker for FUZZ_SECONDS (60), while others use it

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from numpy.typing import NDArray
 from tests.retrieval.material import Query, load_cards, load_queries
 
 from mq9.registry.card_text import card_text
@@ -33,6 +34,22 @@ class Score:
         return sum(0 < place <= count for place in self.places) / len(self.places)
 
 
+class Remembering:
+    """An embedder that computes each vector once: here the same texts come again and again."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.id, self.dimensions = embedder.id, embedder.dimensions
+        self._embedder = embedder
+        self._known: dict[str, NDArray[np.float32]] = {}
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One row per text."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if new:
+            self._known.update(zip(new, self._embedder.embed(new), strict=True))
+        return np.array([self._known[text] for text in texts]).reshape(-1, self.dimensions)
+
+
 class Bench:
     """The test set in a catalog, with one embedder."""
 
@@ -40,7 +57,7 @@ class Bench:
         """Fill a catalog with all cards and compute their vectors."""
         cards = load_cards()
         self.mailboxes = [str(card["mailbox"]) for card in cards]
-        self.embedder = embedder
+        self.embedder = embedder = Remembering(embedder)
         self.vectors = embedder.embed([card_text(card).meaning for card in cards])
         self.catalog = Catalog()
         self.told: list[str] = []
