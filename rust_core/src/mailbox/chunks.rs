@@ -1,16 +1,14 @@
 //! The chunks of a lane, in order. The last one, mostly the only one, lies in the lane itself: a trip to memory less
 //! when a mailbox is used that has not been for a while. Knows nothing of what chunks hold.
 
-use std::collections::VecDeque;
-
+use super::blocks::Blocks;
 use super::chunk::Chunk;
 
-/// Any number of chunks.
-#[derive(Debug, Default)]
+/// Any number of chunks. A copy shares what they hold, and costs little however many there are.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Chunks {
     /// Those before the last one; never empty.
-    #[expect(clippy::box_collection, reason = "most lanes have none, and a mailbox must be small")]
-    before: Option<Box<VecDeque<Chunk>>>,
+    before: Option<Box<Blocks<Chunk>>>,
     /// There is none only if there are none at all.
     last: Option<Chunk>,
 }
@@ -22,6 +20,11 @@ impl Chunks {
 
     fn before(&self) -> usize {
         self.before.as_ref().map_or(0, |before| before.len())
+    }
+
+    /// How many places of memory a copy counts up.
+    pub(super) fn shares(&self) -> usize {
+        self.before.as_ref().map_or(0, |before| before.blocks()) + usize::from(self.last.is_some())
     }
 
     pub(super) fn get(&self, at: usize) -> Option<&Chunk> {
@@ -52,9 +55,8 @@ impl Chunks {
     }
 
     /// Puts those of another lane behind these.
-    pub(super) fn append(&mut self, next: Chunks) {
-        let before = next.before.into_iter().flat_map(|before| *before);
-        before.chain(next.last).for_each(|chunk| self.push_back(chunk));
+    pub(super) fn append(&mut self, next: &Chunks) {
+        next.iter().for_each(|chunk| self.push_back(chunk.clone()));
     }
 
     /// Puts a chunk before the one at `at`, or behind all.
@@ -71,12 +73,7 @@ impl Chunks {
         } else if let Some(before) = &mut self.before {
             before.remove(at);
         }
-        if let Some(before) = self.before.as_mut().filter(|before| before.capacity() > 16)
-            && before.len() * 4 < before.capacity()
-        {
-            before.shrink_to(before.len() * 2);
-        }
-        self.before.take_if(|before| before.is_empty());
+        self.before.take_if(|before| before.len() == 0);
     }
 
     /// How many at the beginning are so; those behind them must not be.
@@ -95,7 +92,7 @@ impl Chunks {
     ) -> impl DoubleEndedIterator<Item = &Chunk> {
         let number = self.before();
         let before = self.before.iter();
-        let before = before.flat_map(move |b| b.range(start.min(number)..end.min(number)));
+        let before = before.flat_map(move |b| b.range(start.min(number), end.min(number)));
         before.chain(self.last.iter().filter(move |_| (start..end).contains(&number)))
     }
 
@@ -104,9 +101,14 @@ impl Chunks {
         self.range(0, usize::MAX)
     }
 
+    /// All of them, in slices of at most so many.
+    pub(super) fn slices(&self, most: usize) -> impl Iterator<Item = &[Chunk]> {
+        let before = self.before.iter().flat_map(move |before| before.slices(most));
+        before.chain(self.last.iter().map(std::slice::from_ref))
+    }
+
     /// Bytes on the heap, without those of the chunks.
     pub(super) fn heap_bytes(&self) -> usize {
-        let before = self.before.as_ref();
-        before.map_or(0, |b| size_of::<VecDeque<Chunk>>() + b.capacity() * size_of::<Chunk>())
+        self.before.as_ref().map_or(0, |before| size_of::<Blocks<Chunk>>() + before.heap_bytes())
     }
 }

@@ -89,7 +89,7 @@ impl Lane {
         }
         let at = self.chunks.len();
         self.live += next.live;
-        self.chunks.append(next.chunks);
+        self.chunks.append(&next.chunks);
         self.raise_until(at, self.chunks.len() - at);
         true
     }
@@ -151,16 +151,14 @@ impl Lane {
     }
 
     /// The lane as it is now, to be encoded by another thread. Copies no entries; later changes
-    /// copy the chunks that they touch, one time each.
+    /// copy the chunks that they touch, and lists of some chunks, one time each.
     pub fn snapshot(&self) -> LaneSnapshot {
-        let mut chunks = Vec::with_capacity(self.chunks.len());
-        chunks.extend(self.chunks.iter().cloned());
-        LaneSnapshot::new(chunks, self.live)
+        LaneSnapshot::new(self.chunks.clone(), self.live)
     }
 
-    /// How many chunks a snapshot has.
-    pub fn chunks(&self) -> usize {
-        self.chunks.len()
+    /// How many places of memory a snapshot counts up.
+    pub fn shares(&self) -> usize {
+        self.chunks.shares()
     }
 
     /// Bytes on the heap, including what is shared with snapshots.

@@ -39,12 +39,12 @@ const PART_CHUNKS: usize = 16;
 /// A lane as it was when the snapshot was taken.
 #[derive(Debug, Clone)]
 pub struct LaneSnapshot {
-    chunks: Vec<Chunk>,
+    chunks: Chunks,
     live: usize,
 }
 
 impl LaneSnapshot {
-    pub(super) fn new(chunks: Vec<Chunk>, live: usize) -> LaneSnapshot {
+    pub(super) fn new(chunks: Chunks, live: usize) -> LaneSnapshot {
         LaneSnapshot { chunks, live }
     }
 
@@ -60,12 +60,12 @@ impl LaneSnapshot {
 
     /// The lane in parts of bounded size, in order. There is none of an empty lane.
     pub fn parts(&self) -> impl Iterator<Item = LanePart<'_>> {
-        self.chunks.chunks(PART_CHUNKS).map(LanePart)
+        self.chunks.slices(PART_CHUNKS).map(LanePart)
     }
 
     /// Appends the bytes from which [`Lane::decode`] makes the lane again.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        LanePart(&self.chunks).encode(out);
+        encode(self.live, self.chunks.iter(), out);
     }
 }
 
@@ -76,18 +76,21 @@ pub struct LanePart<'a>(&'a [Chunk]);
 impl LanePart<'_> {
     /// Appends the bytes from which [`Lane::decode`] makes a lane of these entries.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let live: usize = self.0.iter().map(Chunk::len).sum();
-        out.put_u64(live as u64);
-        for chunk in self.0 {
-            out.put_u64(chunk.base_id);
-            out.put_u64(chunk.base_ms);
-            out.put_u32(chunk.len() as u32);
-            let length_at = out.len();
-            out.put_u32(0);
-            pack(chunk.live(), out);
-            let packed = (out.len() - length_at - 4) as u32;
-            out[length_at..length_at + 4].copy_from_slice(&packed.to_le_bytes());
-        }
+        encode(self.0.iter().map(Chunk::len).sum(), self.0.iter(), out);
+    }
+}
+
+fn encode<'a>(live: usize, chunks: impl Iterator<Item = &'a Chunk>, out: &mut Vec<u8>) {
+    out.put_u64(live as u64);
+    for chunk in chunks {
+        out.put_u64(chunk.base_id);
+        out.put_u64(chunk.base_ms);
+        out.put_u32(chunk.len() as u32);
+        let length_at = out.len();
+        out.put_u32(0);
+        pack(chunk.live(), out);
+        let packed = (out.len() - length_at - 4) as u32;
+        out[length_at..length_at + 4].copy_from_slice(&packed.to_le_bytes());
     }
 }
 

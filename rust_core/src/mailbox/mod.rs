@@ -1,6 +1,7 @@
 //! A mailbox: its lanes, keys, delayed messages and limits. Knows nothing of groups, files or clocks.
 
 mod address;
+mod blocks;
 mod by_id;
 mod chunk;
 mod chunks;

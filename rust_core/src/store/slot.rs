@@ -81,7 +81,7 @@ impl Slot {
 
     /// How much there is to copy when it is captured.
     pub fn weight(&self) -> usize {
-        let lanes = self.mailbox.lanes().iter().map(|(_, lane)| lane.chunks());
+        let lanes = self.mailbox.lanes().iter().map(|(_, lane)| lane.shares());
         let groups = self.groups().iter().map(|group| group.group.unshared());
         let sideline = self.mailbox.sideline().map_or(0, Sideline::unshared);
         lanes.sum::<usize>() + groups.sum::<usize>() + sideline

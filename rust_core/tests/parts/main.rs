@@ -4,6 +4,8 @@
 #[path = "../../src/store/addresses.rs"]
 #[expect(dead_code, reason = "the store uses all of it")]
 mod addresses;
+#[path = "../../src/mailbox/blocks.rs"]
+mod blocks;
 #[path = "../../src/timer/slab.rs"]
 #[expect(dead_code, reason = "the wheel uses all of it")]
 mod slab;
