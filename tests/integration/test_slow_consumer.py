@@ -3,6 +3,8 @@
 import threading
 import time
 
+import pytest
+from tests.integration.conftest import Certificates
 from tests.peers import Serve, until
 from tests.wire import Wire, messages
 
@@ -66,12 +68,19 @@ def test_a_client_that_reads_slowly_enough_is_cut_by_the_write_deadline(serve: S
         assert closed["reason"] == "Slow Consumer (Write Deadline)"
 
 
-def test_who_asks_for_much_at_once_gets_it_as_fast_as_it_reads(serve: Serve) -> None:
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_who_asks_for_much_at_once_gets_it_as_fast_as_it_reads(
+    serve: Serve, certificates: Certificates, encrypted: bool
+) -> None:
     # An answer is more than a fourth of this: the next question waits until it is taken.
-    server = serve("max_pending: 64KB\nmax_payload: 32KB\n")
+    limits = "max_pending: 64KB\nmax_payload: 32KB\n"
+    server = serve((certificates.config() if encrypted else "") + limits)
     asked = 100
     fetch = b'PUB $mq9.AI.MSG.FETCH.large inbox 23\r\n{"deliver": "earliest"}\r\n'
     with Wire(server.port) as wire:
+        if encrypted:
+            context = certificates.trusting()
+            wire.socket = context.wrap_socket(wire.socket, server_hostname="localhost")
         wire.connect()
         wire.ask(b"SUB inbox 1\r\n")
         wire.send(b'PUB $mq9.AI.MAILBOX.CREATE inbox 17\r\n{"name": "large"}\r\n')

@@ -99,6 +99,7 @@ impl Broker {
             transport.call_method1(py, pyo3::intern!(py, "write"), (data,))?;
             if !peer.lock().full {
                 self.lock().core.drained(id);
+                sent_some = true;
             }
         }
     }

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// Syncs that begin at once after one for which waiting was in vain.
 const RESTS: u32 = 16;
 
+/// No client is kept waiting for others longer than this.
+const MOST_PATIENCE: Duration = Duration::from_millis(100);
+
 /// What the last syncs tell about the next.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
@@ -22,8 +25,8 @@ impl Pace {
     /// that are waiting already.
     pub fn synced(&mut self, bytes: u64, waiting: u64, took: Duration) {
         self.expected = bytes + waiting;
-        // A wait must cost less than the sync it may save.
-        self.patience = took / 2;
+        // A wait must cost less than the sync it may save, and one that the disk held up says nothing of the next.
+        self.patience = (took / 2).min(MOST_PATIENCE);
     }
 
     /// How many bytes the next sync should have, and how long they are worth waiting for; nothing

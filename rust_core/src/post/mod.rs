@@ -61,7 +61,8 @@ impl PostOptions {
 #[derive(Debug)]
 pub struct Post {
     encoding: Encoding,
-    /// Replies by the end of the log they wait for, which ascends.
+    /// Replies with the end of the log they wait for. It ascends, but for polls that ended a moment before they
+    /// were taken.
     held: VecDeque<(Lsn, Reply)>,
     /// Replies that promise nothing.
     ready: VecDeque<Reply>,
@@ -165,8 +166,11 @@ impl Post {
 
     /// Nothing beyond `acknowledged` will be durable: whoever was to be promised that is told why.
     pub fn fail(&mut self, acknowledged: Lsn, error: &Error) {
-        let kept = self.held.partition_point(|(end, _)| *end <= acknowledged);
-        for (_, reply) in self.held.split_off(kept) {
+        for (end, reply) in std::mem::take(&mut self.held) {
+            if end <= acknowledged {
+                self.held.push_back((end, reply));
+                continue;
+            }
             self.account(&reply, |all, bytes| *all -= bytes);
             let reply = reply.failed(&error.to_string());
             self.let_go(reply);

@@ -85,6 +85,29 @@ fn after_a_failed_sync_everyone_who_waits_is_told() {
     assert!(office.heard(client)[0].contains("writes stopped"));
 }
 
+#[test]
+fn after_a_failed_sync_a_poll_that_ended_meanwhile_is_answered_too() {
+    let faults = Faults::new();
+    let disk = Arc::new(FaultyDisk::new(SimDisk::new(), faults.clone()));
+    let mut office = Office::on(disk).unwrap();
+    office.create("m", Policy::default());
+    office.create("quiet", Policy::default());
+    office.store.sync().unwrap();
+    let client = office.client();
+    office.request(client, "FETCH.quiet", "", br#"{"config":{"max_wait_ms":300}}"#);
+    office.now.mono_ms += 301;
+    // Ends the poll, whose reply comes behind its own and promises less.
+    office.request(client, "SEND.m", "", b"lost");
+    office.post.collect(&mut office.store, office.now);
+    faults.fail(Operation::Sync, Fault::io());
+    let error = office.store.sync().unwrap_err();
+    office.post.fail(office.store.acknowledged(), &error);
+    office.release();
+    let heard = office.heard(client);
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    assert!(!office.post.is_holding());
+}
+
 /// A client's view of a session that may be cut anywhere: the payloads it was promised.
 fn session(disk: &SimDisk, sync: bool) -> Vec<String> {
     let mut promised = Vec::new();

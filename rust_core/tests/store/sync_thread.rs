@@ -193,5 +193,10 @@ fn a_sync_waits_for_those_whom_the_last_one_has_served() {
     end.send(()).unwrap();
     tells.recv_timeout(PATIENCE).unwrap();
     assert_eq!(syncer.durable(), Lsn::new(1, 300));
+    // Nobody comes back: whoever writes then does not pay for a minute of the disk.
+    write(301);
+    begins.recv_timeout(PATIENCE).unwrap();
+    end.send(()).unwrap();
+    tells.recv_timeout(PATIENCE).unwrap();
     drop(thread);
 }
