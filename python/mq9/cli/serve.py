@@ -1,13 +1,16 @@
 """`mq9 serve`: reads the configuration and runs the broker."""
 
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 def serve(arguments: Sequence[str]) -> int:
     """Run the broker until it is told to stop."""
     # Imported here: other commands start without the server and what it needs.
-    from mq9 import config
+    with _imports_that_stay():
+        from mq9 import config
 
     try:
         options = config.from_arguments(arguments)
@@ -17,6 +20,18 @@ def serve(arguments: Sequence[str]) -> int:
     if options.test_only:
         print(f"mq9 serve: configuration file {options.config_file} is valid")
         return 0
-    from mq9.server import run
+    with _imports_that_stay():
+        from mq9.server import run
 
     return run(options)
+
+
+@contextmanager
+def _imports_that_stay() -> Iterator[None]:
+    """Nothing of it is garbage: it is not looked through, neither now nor while the broker runs."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
