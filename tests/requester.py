@@ -15,8 +15,8 @@ class NoRespondersError(Exception):
 class Requester(Wire):
     """A connection that asks and reads the one reply."""
 
-    def __init__(self, port: int, **options: object) -> None:
-        super().__init__(port)
+    def __init__(self, port: int, *, host: str = "127.0.0.1", **options: object) -> None:
+        super().__init__(port, host=host)
         self.connect(**{"pedantic": False, **options})
         self.send(b"SUB _INBOX.requester.* 1\r\n")
         self._asked = 0

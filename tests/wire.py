@@ -87,8 +87,10 @@ def messages(stream: bytes) -> list[Message]:
 class Wire:
     """A blocking connection that has read the server's INFO."""
 
-    def __init__(self, port: int, *, deadline_s: float = DEADLINE_S) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=deadline_s)
+    def __init__(
+        self, port: int, *, host: str = "127.0.0.1", deadline_s: float = DEADLINE_S
+    ) -> None:
+        self.socket = socket.create_connection((host, port), timeout=deadline_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.deadline_s = deadline_s
         self.received = bytearray()

@@ -1,10 +1,12 @@
 """PUBLIC.LIST for everyone; ADMIN.MAILBOX.LIST and SHOW for operators, and for nobody else."""
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.peers import Serve, start, until
 from tests.requester import Requester
@@ -215,9 +217,8 @@ def test_the_lag_of_many_messages_is_counted(client: Requester) -> None:
     assert group == {"name": "g", "pending": 0, "lag": 2000}
 
 
-@pytest.mark.parametrize("config", ["", "authorization { user: solo, password: x }"])
-def test_without_named_permissions_nobody_is_an_operator(serve: Serve, config: str) -> None:
-    server = serve(config)
+def test_without_named_permissions_nobody_is_an_operator(serve: Serve) -> None:
+    server = serve("authorization { user: solo, password: x }")
     with Requester(server.port, user="solo", **{"pass": "x"}) as client:
         client.create("secret")
         answer = client.raw("ADMIN.MAILBOX.LIST")
@@ -227,6 +228,59 @@ def test_without_named_permissions_nobody_is_an_operator(serve: Serve, config: s
         answers.add(client.raw("ADMIN.MAILBOX.SHOW.secret", b"nonsense"))
         [answer] = answers
         assert json.loads(answer) == {"error": DENIED, "mailbox": None}
+
+
+def own_address() -> str:
+    """An address of this machine that others reach it by."""
+    for addresses in psutil.net_if_addrs().values():
+        for found in addresses:
+            if found.family == socket.AF_INET and not found.address.startswith("127."):
+                return str(found.address)
+    pytest.skip("this machine has nothing but a loopback interface")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "own"])
+def test_where_nobody_authenticates_local_clients_are_operators(serve: Serve, host: str) -> None:
+    server = serve("", "-a", "0.0.0.0")
+    with Requester(server.port, host=own_address() if host == "own" else host) as client:
+        client.create("secret")
+        listed = client.ask_json("ADMIN.MAILBOX.LIST")
+        shown = client.ask_json("ADMIN.MAILBOX.SHOW.secret")
+        if host == "own":
+            assert (listed["error"], shown["error"]) == (DENIED, DENIED)
+        else:
+            assert addresses(listed) == ["secret"]
+            assert shown["mailbox"]["mail_address"] == "secret"
+
+
+def test_a_user_that_stands_for_everybody_is_no_operator_by_its_address(serve: Serve) -> None:
+    with Requester(serve(USERS + "no_auth_user: everything\n").port) as client:
+        assert client.ask_json("ADMIN.MAILBOX.LIST")["error"] == DENIED
+
+
+def test_a_reload_that_asks_for_users_ends_operators_by_address(serve: Serve) -> None:
+    server = serve("max_payload: 1MB")
+    with Requester(server.port) as client:
+        assert client.ask_json("ADMIN.MAILBOX.LIST")["error"] == ""
+        server.reconfigure(USERS + "no_auth_user: everything\n")
+        assert client.ask_json("ADMIN.MAILBOX.LIST")["error"] == DENIED
+
+
+@pytest.mark.parametrize(
+    ("config", "host", "warned"),
+    [
+        ("", "0.0.0.0", True),
+        ("", "127.0.0.1", False),
+        ("", "::1", False),
+        (USERS, "0.0.0.0", False),
+    ],
+)
+def test_a_server_that_lets_everyone_in_says_so(
+    serve: Serve, config: str, host: str, warned: bool
+) -> None:
+    server = serve(config, "-a", host)
+    told = "[WRN] Everyone who reaches 0.0.0.0 may connect"
+    assert (told in server.log) is warned
 
 
 def test_only_permissions_that_name_the_commands_give_them(serve: Serve) -> None:

@@ -14,6 +14,7 @@ class Client:
     """A client that notes whether it is read from."""
 
     grant: Grant | None = None
+    is_local_operator: bool = False
 
     def __init__(self) -> None:
         self.heard: list[str] = []

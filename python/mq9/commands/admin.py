@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from mq9.commands.address import check_address
 from mq9.commands.desk import Call, Command
-from mq9.commands.permission import is_granted
+from mq9.commands.permission import is_operator
 from mq9.commands.reply import Reply
 from mq9.commands.request import Nothing, Refusal, Request, between, read
 from mq9.commands.times import created, expires
@@ -139,9 +139,7 @@ class Admin:
 
     def _check(self, call: Call) -> None:
         """Before anything else is said: whether a mailbox exists is not for everyone."""
-        client = self._clients.open.get(call.cid)
-        rules = client.grant.rules if client and client.grant else None
-        if not is_granted(rules, call.subject):
+        if not is_operator(self._clients.open.get(call.cid), call.subject):
             raise Refusal(
                 "permission denied: this command is for users whose permissions allow publishing "
                 'to "$mq9.AI.ADMIN.>" by that name'

@@ -1,12 +1,22 @@
-"""Who may use the commands for operators: users whose permissions name these subjects.
+"""Who may use the commands for operators: users whose permissions name them, and local clients.
 
 The broker has checked by then that the client may publish the request at all. That is not enough:
 a client that may publish anything was never given the addresses of others.
 """
 
+from mq9.commands.surroundings import Client
 from mq9.config import PermissionRules
 
 _ADMIN = ["$mq9", "AI", "ADMIN"]
+
+
+def is_operator(client: Client | None, subject: str) -> bool:
+    """Whether this client may use the command for operators with this subject."""
+    if client is None:
+        return False
+    if client.is_local_operator:
+        return True
+    return is_granted(client.grant.rules if client.grant else None, subject)
 
 
 def is_granted(rules: PermissionRules | None, subject: str) -> bool:

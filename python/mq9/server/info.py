@@ -105,3 +105,8 @@ def plain_ip(address: str) -> str:
             return address
         return address[len(mapped) :]
     return address.partition("%")[0]
+
+
+def is_loopback(ip: str) -> bool:
+    """Whether an address, as `plain_ip` has it, belongs to this machine's loopback interface."""
+    return ip == "::1" or ip.startswith("127.")

@@ -62,6 +62,13 @@ class Settings:
         )
 
     @property
+    def is_open(self) -> bool:
+        """Whether nobody has to authenticate, be it by credentials or by a certificate."""
+        tls = self.options.tls
+        certified = tls is not None and (tls.verify or tls.verify_and_map)
+        return not self.authenticator.required and (not certified or self.options.allow_non_tls)
+
+    @property
     def auth_timeout_ms(self) -> int:
         """How long a client may take until CONNECT, the TLS handshake not counted."""
         given = self.options.authorization.timeout_ms

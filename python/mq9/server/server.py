@@ -23,7 +23,7 @@ from mq9.server import ports_file
 from mq9.server.clock import now_ms
 from mq9.server.door import Door
 from mq9.server.exporting import FIRST_SEGMENT, Exporting
-from mq9.server.info import Identity
+from mq9.server.info import Identity, is_loopback, plain_ip
 from mq9.server.lame_duck import retire
 from mq9.server.listener import Listener, listen
 from mq9.server.logs import Log
@@ -125,6 +125,9 @@ class Server:
         port: int = sockets[0].getsockname()[1]
         running.identity.listens(options, port)
         self._log.info(f"Listening for client connections on {options.host}:{port}")
+        addresses = [plain_ip(listener.getsockname()[0]) for listener in sockets]
+        self._reachable = not all(map(is_loopback, addresses))
+        self._warn_if_open()
         if options.tls is not None and not options.allow_non_tls:
             self._log.info("TLS required for client connections")
         running.broker.start(asyncio.get_running_loop())
@@ -172,6 +175,14 @@ class Server:
             self._log.warn(warning)
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    def _warn_if_open(self) -> None:
+        """Say so where every machine that reaches this one may do what it likes."""
+        if self._reachable and self._running.settings.is_open:
+            self._log.warn(
+                f"Everyone who reaches {self._options.host} may connect: "
+                "add an authorization block, or listen on 127.0.0.1"
+            )
 
     def _listen_http(self, port: int) -> list[socket.socket]:
         host = self._options.http_host or self._options.host
@@ -237,6 +248,7 @@ class Server:
                 self._log.warn(warning)
             running.settings, running.loaded_ms = settings, now_ms()
             running.broker.set_limits(settings.limits)
+            self._warn_if_open()
             self._log.configure(
                 debug=options.debug,
                 trace=options.trace,

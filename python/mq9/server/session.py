@@ -13,7 +13,7 @@ from mq9.server.auth import Authenticator, Credentials, Grant, HashNeeded
 from mq9.server.clients import ClientFacts, ClosedClient, Figures
 from mq9.server.clock import now_ms
 from mq9.server.connect import ConnectError, ConnectOptions
-from mq9.server.info import PROTOCOL, Peer, info_fields, info_line
+from mq9.server.info import PROTOCOL, Peer, info_fields, info_line, is_loopback
 from mq9.server.tls import session_facts
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ class Session:
         )
         self.facts.cid = self.connection.cid
         running.clients.add(self)
+
+    @property
+    def is_local_operator(self) -> bool:
+        """Where nobody has to authenticate, a client on the loopback interface is an operator."""
+        return self._running.settings.is_open and is_loopback(self.facts.ip)
 
     def figures(self) -> Figures:
         """The counters of the connection, as of now."""
