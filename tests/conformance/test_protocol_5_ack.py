@@ -360,6 +360,13 @@ def test_delete_of_an_absent_message_says_so(mail: Mail, shelf: str) -> None:
         assert text == '{"error":"message not found","deleted":false}'
 
 
+@pytest.mark.parametrize("payload", [b"{", b"7", b"nonsense", b"\xff\x00", b'{"msg_id": 1}'])
+def test_delete_ignores_its_payload(mail: Mail, shelf: str, payload: bytes) -> None:
+    """The subject says which message; whatever comes with it is not looked at."""
+    assert mail.text(f"MSG.DELETE.{shelf}.0", payload) == '{"error":"","deleted":true}'
+    assert ids(mail.done(f"MSG.QUERY.{shelf}")["messages"]) == [1, 2, 3, 4]
+
+
 def test_a_deletion_is_durable(own: Restarting, fresh_name: str) -> None:
     """What was deleted stays so when the broker dies."""
     box = fresh_name

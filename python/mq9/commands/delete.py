@@ -1,9 +1,9 @@
-"""MSG.DELETE: one message of a mailbox."""
+"""MSG.DELETE: one message of a mailbox. The subject says it all; the payload is not looked at."""
 
 from mq9.commands.address import check_address
 from mq9.commands.desk import Call, Command
 from mq9.commands.reply import Reply
-from mq9.commands.request import MAX_ID, Nothing, Refusal, read, shown
+from mq9.commands.request import MAX_ID, Refusal, shown
 from mq9.store import Store
 
 
@@ -21,7 +21,6 @@ class Delete:
         self.command = Command("MSG.DELETE.>", self._answer, lambda error: DeleteReply(error=error))
 
     def _answer(self, call: Call) -> DeleteReply:
-        read(Nothing, call.payload)
         address, dot, last = call.tail.rpartition(".")
         if not dot:
             raise Refusal("the subject must end in the mail_address and the msg_id")
