@@ -295,3 +295,65 @@ def test_healthz_and_the_way_it_is_served(watched: Server) -> None:
         watched.monitor("/never-heard")
     assert caught.value.code == 404
     caught.value.close()
+
+
+# What nats-server 2.15 says about what it does not have; `server_id` and `now` are in all of them.
+ALONE: dict[str, dict[str, Any]] = {
+    "/jsz": {
+        "memory": 0,
+        "storage": 0,
+        "reserved_memory": 0,
+        "reserved_storage": 0,
+        "accounts": 0,
+        "ha_assets": 0,
+        "api": {"level": 0, "total": 0, "errors": 0},
+        "disabled": True,
+        "config": {"max_memory": 0, "max_storage": 0},
+        "streams": 0,
+        "consumers": 0,
+        "messages": 0,
+        "bytes": 0,
+        "total": 0,
+    },
+    "/routez": {"server_name": "watched", "num_routes": 0, "routes": []},
+    "/leafz": {"leafnodes": 0, "leafs": []},
+    "/gatewayz": {"outbound_gateways": {}, "inbound_gateways": {}},
+}
+
+
+@pytest.mark.parametrize("path", ALONE)
+def test_documents_of_what_a_server_that_stands_alone_does_not_have(
+    watched: Server, path: str
+) -> None:
+    document = watched.monitor(path)
+    assert_now(document.pop("now"))
+    assert document.pop("server_id") == watched.monitor("/varz")["server_id"]
+    assert document == ALONE[path]
+    assert watched.monitor("/varz")["http_req_stats"][path] >= 1
+
+
+def test_accountz_and_accstatz(watched: Server) -> None:
+    listed = watched.monitor("/accountz")
+    assert_now(listed["now"])
+    assert listed["system_account"] == "$SYS"
+    assert "$G" in listed["accounts"]
+    with ada(watched) as wire:
+        wire.send(b"SUB a 1\r\nPUB a 2\r\nhi\r\nPING\r\n")
+        wire.until(b"PONG\r\n")
+        detail = watched.monitor("/accountz?acc=$G")["account_detail"]
+        assert detail["account_name"] == detail["name_tag"] == "$G"
+        assert detail["jetstream_enabled"] is False
+        assert detail["client_connections"] >= 1
+        assert detail["subscriptions"] >= 1
+        (traffic,) = watched.monitor("/accstatz")["account_statz"]
+        assert traffic["acc"] == traffic["name"] == "$G"
+        assert traffic["conns"] >= 1
+        for direction in ("sent", "received"):
+            assert traffic[direction].keys() == {"msgs", "bytes", "gateways", "routes", "leafs"}
+            assert traffic[direction]["msgs"] >= 1
+    unused = watched.monitor("/accstatz?unused=1")["account_statz"]
+    assert "$G" in [account["acc"] for account in unused]
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        watched.monitor("/accountz?acc=nobody")
+    assert caught.value.code == 400
+    assert caught.value.read() == b"Account nobody does not exist"

@@ -5,7 +5,7 @@ Owns paths and the form of answers. The documents have files of their own.
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -14,6 +14,7 @@ from mq9.server.connz import connz
 from mq9.server.http_server import HttpServer, Response
 from mq9.server.query import QueryError
 from mq9.server.running import Running
+from mq9.server.standalone import accountz, accstatz, gatewayz, jsz, leafz, routez
 from mq9.server.subsz import subsz
 from mq9.server.varz import Usage, varz
 
@@ -31,6 +32,18 @@ _PAGE = """<!DOCTYPE html>
 </body>
 </html>
 """
+_DOCUMENTS: dict[str, Callable[[Running, Mapping[str, str]], dict[str, Any]]] = {
+    "/connz": connz,
+    "/subsz": subsz,
+    "/subscriptionsz": subsz,
+    "/accountz": accountz,
+    "/accstatz": accstatz,
+    "/jsz": lambda running, _query: jsz(running),
+    "/routez": lambda running, _query: routez(running),
+    "/leafz": lambda running, _query: leafz(running),
+    "/gatewayz": lambda running, _query: gatewayz(running),
+}
+_PATHS = {"/", "/varz", "/healthz", *_DOCUMENTS}
 
 
 class Monitor:
@@ -63,20 +76,17 @@ class Monitor:
         return response or _not_found()
 
     def _route(self, path: str, query: Mapping[str, str]) -> Response | None:
-        if path not in {"/", "/varz", "/connz", "/subsz", "/subscriptionsz", "/healthz"}:
+        if path not in _PATHS:
             return None
         self._requests[path] += 1
-        match path:
-            case "/":
-                page = _PAGE.format(version=__version__, base=self._base)
-                return Response(page.encode(), "text/html; charset=utf-8")
-            case "/varz":
-                return _document(varz(self._running, self._usage, self._requests))
-            case "/connz":
-                return _document(connz(self._running, query))
-            case "/subsz" | "/subscriptionsz":
-                return _document(subsz(self._running, query))
-        return self._health()
+        if path == "/":
+            page = _PAGE.format(version=__version__, base=self._base)
+            return Response(page.encode(), "text/html; charset=utf-8")
+        if path == "/healthz":
+            return self._health()
+        if path == "/varz":
+            return _document(varz(self._running, self._usage, self._requests))
+        return _document(_DOCUMENTS[path](self._running, query))
 
     def _health(self) -> Response:
         if self._running.lame_duck:
