@@ -9,5 +9,7 @@ def created(mailbox: MailboxInfo) -> int:
 
 
 def expires(mailbox: MailboxInfo) -> int:
-    """When it expires, never told earlier than it is; 0 is never."""
-    return -(-mailbox.expires_ms // 1000)
+    """When it expires: `created` plus its `ttl`, to the second; 0 is never."""
+    if mailbox.expires_ms == 0:
+        return 0
+    return created(mailbox) + -(-(mailbox.expires_ms - mailbox.created_ms) // 1000)
