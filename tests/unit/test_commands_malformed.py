@@ -20,9 +20,11 @@ no_auth_user: ops
 """
 
 CREATE, QUERY, DELETE = "MAILBOX.CREATE", "MSG.QUERY.box", "MSG.DELETE.box"
+REMOVE = "MAILBOX.REMOVE.box"
 PUBLIC, LIST, SHOW = "PUBLIC.LIST", "ADMIN.MAILBOX.LIST", "ADMIN.MAILBOX.SHOW.box"
 SHAPES: dict[str, dict[str, Any]] = {
-    "MAILBOX": {"mail_address": ""},
+    "MAILBOX.CREATE": {"mail_address": ""},
+    "MAILBOX.REMOVE": {"removed": False},
     "MSG.QUERY": {"messages": []},
     "MSG.DELETE": {"deleted": False},
     "PUBLIC": {"mailboxes": []},
@@ -246,7 +248,15 @@ LISTS = [
     ("ADMIN.MAILBOX.SHOW.B", b"", 'invalid mail_address "B": it must be lowercase'),
 ]
 
-TABLE = [*JSON, *NAMES, *FIELDS, *QUERIES, *DELETES, *LISTS]
+OWNERS = [
+    (REMOVE, b"{", UNREADABLE),
+    (REMOVE, b"[]", "the request must be a JSON object"),
+    (REMOVE, b'{"token":true}', "invalid token: expected a string, found true"),
+    ("MAILBOX.REMOVE.Box", b"", 'invalid mail_address "Box": it must be lowercase'),
+    ("MAILBOX.REMOVE.nobody", b"", "mailbox nobody does not exist"),
+]
+
+TABLE = [*JSON, *NAMES, *FIELDS, *QUERIES, *DELETES, *LISTS, *OWNERS]
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,10 @@ from mq9.commands.delete import Delete
 from mq9.commands.desk import Desk
 from mq9.commands.discover import Discover
 from mq9.commands.mailbox import Create
+from mq9.commands.owner import Owners
 from mq9.commands.public import PublicMailboxes
 from mq9.commands.query import Query
+from mq9.commands.remove import Remove
 from mq9.commands.surroundings import Surroundings
 from mq9.commands.tokens import Tokens
 from mq9.registry.registry import Registry
@@ -25,11 +27,13 @@ class Commands:
         self._desk = Desk(server)
         store = server.store
         public = PublicMailboxes(store)
-        create = Create(server, Tokens(store.path), public)
+        tokens = Tokens(store.path)
+        owners = Owners(server, tokens)
         admin = Admin(server)
         self._registry = Registry(store, server.log, server.options.embedder)
         for command in (
-            create.command,
+            Create(server, tokens, public).command,
+            Remove(store, owners).command,
             Query(server).command,
             Delete(store).command,
             public.command,

@@ -50,6 +50,7 @@ class CreateRequest(Request):
     max_age: _Seconds | None = None
     max_msg_size: _Size | None = None
     discard: Literal["old", "new"] | None = None
+    token: bool | None = None
     backoff: Any = None
     dedup_window: Any = None
     subjects: Any = None
@@ -84,11 +85,13 @@ class Create:
         check_address(address)
         created = self._create(address, request)
         if request.name is not None and request.type is None and request.public is None:
-            return CreateReply(mail_address=address)
+            token = self._token(address) if request.token else None
+            return CreateReply(mail_address=address, token=token)
         return CreateReply(
             mail_address=address,
             mail_id=address,
-            token=self._token(address, created=created),
+            # Whoever finds it there is not its creator.
+            token=self._token(address) if created else "",
             inbox=f"{PREFIX}INBOX.{address}",
             created=None if created else False,
         )
@@ -107,12 +110,8 @@ class Create:
             self._public.add(address)
         return True
 
-    def _token(self, address: str, *, created: bool) -> str:
-        mailbox = self._store.mailbox(address)
-        # A name that is taken does not make a stranger the owner of somebody's private mailbox.
-        if not created and not mailbox.policy.public:
-            return ""
-        return self._tokens.of(address, mailbox.created_ms)
+    def _token(self, address: str) -> str:
+        return self._tokens.of(address, self._store.mailbox(address).created_ms)
 
 
 class _Policy(TypedDict):

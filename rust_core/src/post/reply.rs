@@ -33,18 +33,24 @@ pub(super) enum Shape {
     Deleted,
     /// With `mail_address`.
     Created,
+    /// With `removed`.
+    Removed,
+    /// With `purged`.
+    Purged,
 }
 
 impl Shape {
     /// The form in which the command at `subject` answers.
     pub fn of(subject: &[u8]) -> Shape {
         let command = subject.strip_prefix(b"$mq9.AI.").unwrap_or_default();
-        let forms: [(&[u8], Shape); 5] = [
+        let forms: [(&[u8], Shape); 7] = [
             (b"MSG.SEND.", Shape::Sent),
             (b"MSG.FETCH.", Shape::Messages),
             (b"MSG.QUERY.", Shape::Messages),
             (b"MSG.DELETE.", Shape::Deleted),
             (b"MAILBOX.CREATE", Shape::Created),
+            (b"MAILBOX.REMOVE.", Shape::Removed),
+            (b"MAILBOX.PURGE.", Shape::Purged),
         ];
         let known = forms.iter().find(|(name, _)| command.starts_with(name));
         known.map_or(Shape::Plain, |(_, shape)| *shape)
@@ -150,6 +156,8 @@ impl Reply {
                     Shape::Messages => b",\"messages\":[]}",
                     Shape::Deleted => b",\"deleted\":false}",
                     Shape::Created => b",\"mail_address\":\"\"}",
+                    Shape::Removed => b",\"removed\":false}",
+                    Shape::Purged => b",\"purged\":0}",
                     Shape::Plain | Shape::Raw => b"}",
                 });
             }

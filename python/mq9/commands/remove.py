@@ -1,0 +1,44 @@
+"""MAILBOX.REMOVE: a mailbox with all that is in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mq9.commands.address import check_address
+from mq9.commands.desk import Call, Command
+from mq9.commands.reply import Reply
+from mq9.commands.request import Request, read
+
+if TYPE_CHECKING:
+    from mq9.commands.owner import Owners
+    from mq9.store import Store
+
+
+class RemoveRequest(Request):
+    """Who asks."""
+
+    token: str | None = None
+
+
+class RemoveReply(Reply):
+    """Whether the mailbox is gone by this request."""
+
+    removed: bool = False
+
+
+class Remove:
+    """Carries out MAILBOX.REMOVE."""
+
+    def __init__(self, store: Store, owners: Owners) -> None:
+        self._store = store
+        self._owners = owners
+        self.command = Command(
+            "MAILBOX.REMOVE.>", self._answer, lambda error: RemoveReply(error=error)
+        )
+
+    def _answer(self, call: Call) -> RemoveReply:
+        request = read(RemoveRequest, call.payload)
+        check_address(call.tail)
+        self._owners.check(call, call.tail, request.token)
+        self._store.remove_mailbox(call.tail)
+        return RemoveReply(removed=True)

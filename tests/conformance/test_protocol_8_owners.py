@@ -1,0 +1,199 @@
+"""What only the owner of a mailbox and operators may do: remove, empty and change it.
+
+Runs a broker of its own: where nobody has to authenticate, a client on the same machine is an
+operator.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+
+import pytest
+from tests.conformance.conftest import URL_VARIABLE
+from tests.mail import Json, Mail, payloads
+from tests.peers import MQ9, Serve, Server
+
+USERS = """
+authorization { users: [
+  { user: ops, password: x, permissions: { publish: [">", "$mq9.AI.ADMIN.>"] } }
+  { user: viewer, password: x, permissions: { publish: [">", "$mq9.AI.ADMIN.MAILBOX.SHOW.>"] } }
+  { user: remover, password: x, permissions: { publish: [">", "$mq9.AI.ADMIN.MAILBOX.REMOVE.>"] } }
+  { user: agent, password: x }
+] }
+no_auth_user: agent
+"""
+MISSING = "permission denied: the token is missing; only its creator and operators may do this"
+WRONG = (
+    "permission denied: the token is not that of this mailbox; only its creator and operators "
+    "may do this"
+)
+SHAPES: dict[str, Json] = {"REMOVE": {"removed": False}}
+COMMANDS = list(SHAPES)
+
+
+@pytest.fixture(scope="module")
+def users(serve_for_session: Serve) -> Server:
+    """A broker with operators and others."""
+    if os.environ.get(URL_VARIABLE):
+        pytest.skip(f"needs users of its own, which {URL_VARIABLE} does not have")
+    return serve_for_session(USERS, peer=MQ9)
+
+
+def login(users: Server, user: str) -> Mail:
+    return Mail(users.url.replace("://", f"://{user}:x@"))
+
+
+@pytest.fixture
+def mail(users: Server) -> Iterator[Mail]:
+    """A client that is no operator."""
+    with Mail(users.url) as mail:
+        yield mail
+
+
+@pytest.fixture
+def ops(users: Server) -> Iterator[Mail]:
+    """An operator."""
+    with login(users, "ops") as ops:
+        yield ops
+
+
+@pytest.fixture
+def owned(mail: Mail) -> tuple[str, str]:
+    """A mailbox with a message, and its token."""
+    name = f"test.{secrets.token_hex(8)}"
+    token = mail.done("MAILBOX.CREATE", {"name": name, "ttl": 600, "token": True})["token"]
+    mail.deliver(name, b"kept")
+    return name, token
+
+
+def test_a_token_can_be_asked_for(mail: Mail) -> None:
+    """`"token": true` gives one where the reply would have none, and nothing else."""
+    name = f"test.{secrets.token_hex(8)}"
+    text = mail.text("MAILBOX.CREATE", {"name": name, "ttl": 60, "token": True})
+    [token] = re.findall("tok-[0-9a-f]{32}", text)
+    assert text == f'{{"error":"","mail_address":"{name}","token":"{token}"}}'
+    other = f"{name}.other"
+    plain = mail.text("MAILBOX.CREATE", {"name": other, "ttl": 60, "token": False})
+    assert plain == f'{{"error":"","mail_address":"{other}"}}'
+
+
+@pytest.mark.parametrize("asked", [{}, {"token": True}])
+def test_the_token_is_given_to_the_creator_alone(mail: Mail, ops: Mail, asked: Json) -> None:
+    """Whoever repeats CREATE is told that it is there, and gets no token."""
+    name = f"test.{secrets.token_hex(8)}"
+    request = {"name": name, "ttl": 60, "public": True}
+    first = mail.done("MAILBOX.CREATE", request)
+    assert first["token"] != ""
+    for client in (mail, ops):
+        again = client.done("MAILBOX.CREATE", request | asked)
+        assert again == first | {"token": "", "created": False}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_token_is_needed(mail: Mail, owned: tuple[str, str], command: str) -> None:
+    """Without it, or with another: an error in the command's shape, and nothing changes."""
+    box, token = owned
+    requests: list[tuple[Json, str]] = [
+        ({}, MISSING),
+        ({"token": None}, MISSING),
+        ({"token": ""}, WRONG),
+        ({"token": token[:-1]}, WRONG),
+        ({"token": token + "0"}, WRONG),
+        ({"token": "tok-é\u0000"}, WRONG),
+        ({"token": "x" * 100_000}, WRONG),
+        ({"token": 7}, "invalid token: expected a string, found 7"),
+    ]
+    for request, problem in requests:
+        answer = mail.ask(f"MAILBOX.{command}.{box}", request)
+        assert answer == {"error": problem, **SHAPES[command]}
+    assert payloads(mail.fetch(box)) == ["kept"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_token_of_another_mailbox_is_none(
+    mail: Mail, owned: tuple[str, str], command: str
+) -> None:
+    """Nor is that of an earlier mailbox of the same name."""
+    box, token = owned
+    other = f"{box}.other"
+    mail.done("MAILBOX.CREATE", {"name": other, "ttl": 60})
+    assert mail.ask(f"MAILBOX.{command}.{other}", {"token": token})["error"] == WRONG
+    mail.done(f"MAILBOX.REMOVE.{box}", {"token": token})
+    mail.done("MAILBOX.CREATE", {"name": box, "ttl": 60})
+    assert mail.ask(f"MAILBOX.{command}.{box}", {"token": token})["error"] == WRONG
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_operator_needs_no_token(
+    owned: tuple[str, str], users: Server, ops: Mail, command: str
+) -> None:
+    """One whose permissions name the command below `$mq9.AI.ADMIN.`."""
+    box, _ = owned
+    with login(users, "viewer") as viewer:
+        assert viewer.ask(f"MAILBOX.{command}.{box}")["error"] == MISSING
+    with login(users, "remover") as remover:
+        answer = remover.ask(f"MAILBOX.{command}.{box}")
+        assert answer["error"] == ("" if command == "REMOVE" else MISSING)
+    ops.ask("MAILBOX.CREATE", {"name": box, "ttl": 60})
+    ops.done(f"MAILBOX.{command}.{box}")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_mailbox_that_is_not_there(mail: Mail, ops: Mail, command: str) -> None:
+    """The text is literal, for everyone."""
+    box = f"test.{secrets.token_hex(8)}"
+    for client in (mail, ops):
+        for request in ({}, {"token": "tok-"}):
+            answer = client.ask(f"MAILBOX.{command}.{box}", request)
+            assert answer == {"error": f"mailbox {box} does not exist", **SHAPES[command]}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_payload_that_is_too_large_is_refused_in_the_shape_of_the_command(
+    mail: Mail, owned: tuple[str, str], command: str
+) -> None:
+    """And the connection lives on."""
+    box, _ = owned
+    answer = mail.ask(f"MAILBOX.{command}.{box}", b"x" * (mail.info["max_payload"] + 1))
+    assert "max_payload" in answer.pop("error")
+    assert answer == SHAPES[command]
+    assert payloads(mail.fetch(box)) == ["kept"]
+
+
+def test_remove_takes_the_mailbox_with_all_that_is_in_it(
+    mail: Mail, owned: tuple[str, str]
+) -> None:
+    """Messages, delayed ones and groups; the name is free, and ids begin again."""
+    box, token = owned
+    mail.deliver(box, b"later", delay=1)
+    assert len(mail.fetch(box, "g")) == 1
+    assert mail.text(f"MAILBOX.REMOVE.{box}", {"token": token}) == '{"error":"","removed":true}'
+    gone = f"mailbox {box} does not exist"
+    assert mail.ask(f"MSG.QUERY.{box}") == {"error": gone, "messages": []}
+    assert mail.ask(f"MAILBOX.REMOVE.{box}", {"token": token})["error"] == gone
+    mail.done("MAILBOX.CREATE", {"name": box, "ttl": 60})
+    assert mail.fetch(box, "g") == []
+    assert mail.deliver(box, b"new") == 0
+
+
+def test_remove_answers_those_who_wait(mail: Mail, owned: tuple[str, str]) -> None:
+    """A long poll at a mailbox that goes is told so."""
+    box, token = owned
+    poll = mail.begin(f"MSG.FETCH.{box}", {"config": {"max_wait_ms": 60_000}})
+    mail.ping()
+    mail.done(f"MAILBOX.REMOVE.{box}", {"token": token})
+    assert mail.answer(poll) == {"error": f"mailbox {box} does not exist", "messages": []}
+
+
+def test_a_removed_public_mailbox_leaves_the_list(mail: Mail) -> None:
+    """At once."""
+    name = f"test.{secrets.token_hex(8)}"
+    token = mail.done("MAILBOX.CREATE", {"name": name, "ttl": 60, "public": True})["token"]
+    assert name in listed(mail)
+    mail.done(f"MAILBOX.REMOVE.{name}", {"token": token})
+    assert name not in listed(mail)
+
+
+def listed(mail: Mail) -> list[str]:
+    return [each["mail_id"] for each in mail.done("PUBLIC.LIST", {"limit": 1000})["mailboxes"]]
