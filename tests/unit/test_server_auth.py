@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import threading
+import time
 from typing import Any
 
 import bcrypt
@@ -19,8 +20,8 @@ RULES = PermissionRules(publish_allow=("a.>",))
 DEFAULT_RULES = PermissionRules(publish_allow=("d.>",))
 
 
-def hashed(password: str) -> str:
-    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()
+def hashed(password: str, cost: int = 4) -> str:
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(cost)).decode()
 
 
 def shown(
@@ -174,18 +175,68 @@ def test_an_unknown_user_costs_a_hash_if_known_ones_do() -> None:
     decision = users.check(shown(user="nobody", password="x"))
     assert isinstance(decision, HashNeeded)
     assert decision.grant is None
-    assert decision.stored.startswith("$2b$04$")
+    assert (decision.stored[:7], decision.cost) == ("$2b$04$", 4)
     assert asyncio.run(users.settle(decision)) is None
+
+
+def test_a_refusal_takes_the_same_work_for_every_user() -> None:
+    def work(name: str) -> float:
+        """Processor time of a refusal; the least of some, since others use the machine too."""
+        least = 60.0
+        for attempt in range(5):
+            decision = users.check(shown(user=name, password=f"wrong {attempt}"))
+            assert isinstance(decision, HashNeeded)
+            began = time.process_time()
+            assert asyncio.run(users.settle(decision)) is None
+            least = min(least, time.process_time() - began)
+        return least
+
+    users = authenticator(
+        users=(
+            User(name="slow", password=hashed("x", cost=10)),
+            User(name="quick", password=hashed("x", cost=5)),
+            User(name="plain", password="x"),
+            User(name="broken", password="$2b$10$broken"),
+            User(name="odd", password="$2b$xx$"),
+        )
+    )
+    expected = work("slow")
+    for name in ("nobody", "plain", "quick", "broken", "odd"):
+        assert expected / 2 < work(name) < expected * 2, name
+    assert isinstance(users.check(shown(user="plain", password="x")), Grant)
+
+
+def test_without_hashes_a_refusal_takes_none() -> None:
+    users = authenticator(users=(User(name="a", password="x"),))
+    for name in ("a", "nobody"):
+        assert users.check(shown(user=name, password="wrong")) is None
+
+
+def test_a_wrong_password_is_hashed_once() -> None:
+    async def check() -> None:
+        users = authenticator(users=(User(name="a", password=hashed("x", cost=9)),))
+        for name in ("a", "nobody"):
+            decision = users.check(shown(user=name, password="wrong"))
+            assert isinstance(decision, HashNeeded)
+            began = time.process_time()
+            await users.settle(decision)
+            first = time.process_time() - began
+            again = [users.settle(decision, address) for address in ("", "192.0.2.1") * 50]
+            began = time.process_time()
+            assert set(await asyncio.gather(*again)) == {None}
+            assert time.process_time() - began < max(first * 10, 0.5)
+
+    asyncio.run(check())
 
 
 def test_a_password_that_matched_a_hash_is_remembered() -> None:
     async def check() -> None:
         passwords, stored = Passwords(), hashed("secret")
         assert passwords.compare(stored, "secret") is None
-        assert await passwords.compare_hash(stored, "secret")
+        assert await passwords.compare_hash(stored, "secret", cost=4)
         assert passwords.compare(stored, "secret") is True
         assert passwords.compare(stored, "other") is None
-        assert not await passwords.compare_hash(stored, "other")
+        assert not await passwords.compare_hash(stored, "other", cost=4)
         assert passwords.compare(stored, "other") is None
         assert passwords.compare(hashed("secret"), "secret") is None
         passwords.close()
@@ -197,7 +248,9 @@ def test_hashing_leaves_the_loop_free_and_is_bounded() -> None:
     async def check() -> int:
         passwords = Passwords()
         stored = bcrypt.hashpw(b"x", bcrypt.gensalt(8)).decode()
-        checks = [asyncio.create_task(passwords.compare_hash(stored, str(n))) for n in range(12)]
+        checks = [
+            asyncio.create_task(passwords.compare_hash(stored, str(n), cost=8)) for n in range(12)
+        ]
         turns = 0
         while not all(task.done() for task in checks):
             await asyncio.sleep(0)
@@ -215,8 +268,8 @@ def test_odd_passwords_are_compared_and_not_more(given: str) -> None:
     async def check() -> None:
         passwords = Passwords()
         assert passwords.compare("secret", given) is False
-        assert not await passwords.compare_hash(hashed("secret"), given)
-        assert not await passwords.compare_hash("$2b$04$broken", given)
+        assert not await passwords.compare_hash(hashed("secret"), given, cost=4)
+        assert not await passwords.compare_hash("$2b$04$broken", given, cost=4)
         passwords.close()
 
     asyncio.run(check())

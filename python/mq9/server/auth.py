@@ -4,6 +4,7 @@ Owns the decision, which nats-server's order of checks makes. Knows nothing of s
 may do with subjects is decided elsewhere.
 """
 
+import asyncio
 import secrets
 from dataclasses import dataclass
 
@@ -11,9 +12,11 @@ from mq9.config import Authorization, ConfigError, PermissionRules, User
 from mq9.server import certificates, nkeys
 from mq9.server.certificates import Certificate
 from mq9.server.connect import ConnectOptions
-from mq9.server.passwords import Passwords, is_bcrypt
+from mq9.server.passwords import Passwords, bcrypt_cost, is_bcrypt, unmatched
 
 _REDACTED = "[REDACTED]"
+# Refusals that take a hash are answered after a multiple of this time.
+_REFUSAL_STEP_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,11 @@ class HashNeeded:
     """A decision that takes a bcrypt hash; without a grant it is refused all the same."""
 
     grant: Grant | None
+    user: str
     stored: str
     given: str
+    cost: int
+    """How much work a refusal takes, whoever is refused."""
 
 
 class Authenticator:
@@ -54,7 +60,9 @@ class Authenticator:
         self._users = {user.name: user for user in authorization.users if user.name is not None}
         self._nkeys = {user.nkey: user for user in authorization.users if user.nkey is not None}
         self._keys = {text: _key(text) for text in self._nkeys}
-        self._nobody = _nobody(authorization)
+        self._cost = _cost(authorization)
+        # What the password of an unknown user is compared with.
+        self._nobody = secrets.token_hex() if self._cost is None else unmatched(self._cost)
 
     @property
     def required(self) -> bool:
@@ -86,19 +94,27 @@ class Authenticator:
             return Grant(connect.user)
         if self._map_certificates:
             mapped = self._named_by(shown.certificate)
-            return self._with_password(mapped, connect.password) if mapped else None
+            return self._with_password(mapped, connect) if mapped else None
         if connect.anonymous:
             return self.anonymous()
         if connect.nkey and self._nkeys:
             return self._with_signature(connect, shown.nonce)
         if self._users or self._nkeys:
-            return self._with_password(self._users.get(connect.user), connect.password)
+            return self._with_password(self._users.get(connect.user), connect)
         return self._single(connect)
 
-    async def settle(self, pending: HashNeeded) -> Grant | None:
-        """The decision that took a hash."""
-        good = await self._passwords.compare_hash(pending.stored, pending.given)
-        return pending.grant if good else None
+    async def settle(self, pending: HashNeeded, address: str = "") -> Grant | None:
+        """The decision that took a hash, for a client of this address; may raise CrowdedError."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        good = await self._passwords.compare_hash(
+            pending.stored, pending.given, cost=pending.cost, user=pending.user, address=address
+        )
+        if good and pending.grant is not None:
+            return pending.grant
+        # What is left of a difference between the reasons is hidden.
+        await asyncio.sleep((began - loop.time()) % _REFUSAL_STEP_S)
+        return None
 
     def anonymous(self) -> Grant | None:
         """The decision about a client that shows nothing."""
@@ -108,9 +124,12 @@ class Authenticator:
         user = self._users.get(name) or self._nkeys.get(name)
         return self._grant(user) if user else None
 
-    def _with_password(self, user: User | None, given: str) -> Grant | HashNeeded | None:
+    def _with_password(
+        self, user: User | None, connect: ConnectOptions
+    ) -> Grant | HashNeeded | None:
         stored = self._nobody if user is None else user.password or ""
-        return self._compare(self._grant(user) if user else None, stored, given)
+        grant = self._grant(user) if user else None
+        return self._compare(grant, connect.user, stored, connect.password)
 
     def _with_signature(self, connect: ConnectOptions, nonce: str) -> Grant | None:
         user = self._nkeys.get(connect.nkey)
@@ -121,18 +140,24 @@ class Authenticator:
 
     def _single(self, connect: ConnectOptions) -> Grant | HashNeeded | None:
         if (token := self._authorization.token) is not None:
-            return self._compare(Grant(_REDACTED), token, connect.token)
+            return self._compare(Grant(_REDACTED), "", token, connect.token)
         user, password = self._authorization.user, self._authorization.password
         if not user or not password:
             return None
         known = self._passwords.compare(user, connect.user)
-        return self._compare(Grant(connect.user) if known else None, password, connect.password)
+        grant = Grant(connect.user) if known else None
+        return self._compare(grant, connect.user, password, connect.password)
 
-    def _compare(self, grant: Grant | None, stored: str, given: str) -> Grant | HashNeeded | None:
+    def _compare(
+        self, grant: Grant | None, user: str, stored: str, given: str
+    ) -> Grant | HashNeeded | None:
         good = self._passwords.compare(stored, given)
-        if good is None:
-            return HashNeeded(grant, stored, given)
-        return grant if good else None
+        if good and grant is not None:
+            return grant
+        if self._cost is None:
+            return None
+        # A refusal takes a hash where any does: its time does not tell who has a hash, or exists.
+        return HashNeeded(grant, user, self._nobody if good is False else stored, given, self._cost)
 
     def _named_by(self, certificate: Certificate | None) -> User | None:
         if not certificate:
@@ -168,9 +193,7 @@ def _secrets(authorization: Authorization) -> list[str | None]:
     ]
 
 
-def _nobody(authorization: Authorization) -> str:
-    """What the password of an unknown user is compared with: never equal, and as slow as others."""
-    costs = [int(stored[4:6]) for stored in _secrets(authorization) if stored and is_bcrypt(stored)]
-    if not costs:
-        return secrets.token_hex()
-    return f"$2b${max(costs):02}${'.' * 53}"
+def _cost(authorization: Authorization) -> int | None:
+    """The highest cost of a hash; None without any."""
+    costs = (bcrypt_cost(stored) for stored in _secrets(authorization) if stored)
+    return max((cost for cost in costs if cost is not None), default=None)

@@ -1,22 +1,21 @@
 """Passwords and tokens: compared in constant time, bcrypt never on the event loop.
 
-Owns the comparison of a stored secret with a given one. Knows nothing of users.
+Owns the comparison of a stored secret with a given one. Knows nothing of users but their names.
 """
 
-import asyncio
 import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-import bcrypt
+from mq9.server.hash_queue import HashQueue
 
 _BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2x$", "$2y$")
 # As bcrypt itself: what follows has no influence on the hash.
 _BCRYPT_BYTES = 72
+_SALT = "." * 22
 _REMEMBERED = 10_000
-_THREADS = 2
 
 
 def is_bcrypt(stored: str) -> bool:
@@ -24,57 +23,91 @@ def is_bcrypt(stored: str) -> bool:
     return stored.startswith(_BCRYPT_PREFIXES)
 
 
-class Passwords:
-    """Compares secrets and remembers which of them matched a hash.
+def bcrypt_cost(stored: str) -> int | None:
+    """The binary logarithm of the work that a hash takes; None if it is none, or broken."""
+    cost = stored[4:6]
+    return int(cost) if is_bcrypt(stored) and cost.isascii() and cost.isdigit() else None
 
-    A storm of clients that come back would otherwise cost a hash each, some 50 ms of a core.
+
+def unmatched(cost: int) -> str:
+    """A hash of this cost that no password has."""
+    return f"$2b${cost:02}${_SALT}{'.' * 31}"
+
+
+class Passwords:
+    """Compares secrets and remembers which of them matched a hash, and which did not.
+
+    A storm of clients that come back would otherwise cost a hash each, some 100 ms of a core.
     """
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
         self._good: OrderedDict[bytes, None] = OrderedDict()
-        self._threads: ThreadPoolExecutor | None = None
+        self._bad: OrderedDict[bytes, None] = OrderedDict()
+        self._queue = HashQueue()
 
     def compare(self, stored: str, given: str) -> bool | None:
         """The result, or None if it takes a hash: then `compare_hash` has it."""
         if not is_bcrypt(stored):
             return hmac.compare_digest(self._digest(stored), self._digest(given))
-        pair = self._pair(stored, given)
-        if pair not in self._good:
-            return None
-        self._good.move_to_end(pair)
-        return True
+        return True if _recall(self._good, self._digest(f"{stored}\0{given}")) else None
 
-    async def compare_hash(self, stored: str, given: str) -> bool:
-        """Hash `given` in a thread, a bounded number at a time; cancelling gives up the place."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, "bcrypt")
-        loop = asyncio.get_running_loop()
-        good = await loop.run_in_executor(self._threads, _check, stored, given)
-        if good:
-            self._good[self._pair(stored, given)] = None
-            if len(self._good) > _REMEMBERED:
-                self._good.popitem(last=False)
-        return good
+    async def compare_hash(
+        self, stored: str, given: str, *, cost: int, user: str = "", address: str = ""
+    ) -> bool:
+        """Hash `given` in a thread; if it does not match, that takes the work of `cost`.
+
+        Clients of other addresses, and other users, take turns: CrowdedError if there are too many
+        of this address. Cancelling gives up the place.
+        """
+        good = self._digest(f"{stored}\0{given}")
+        # Who a wrong password was given for must not make a difference: unknown users share a hash.
+        bad = self._digest(f"{stored}\0{given}\0{user}")
+        if _recall(self._bad, bad):
+            return False
+        work = partial(_check, stored, given, cost)
+        matched = await self._queue.run(address, user, bad, work)
+        _remember(*((self._good, good) if matched else (self._bad, bad)))
+        return matched
 
     def close(self) -> None:
         """Let go of the threads without waiting for them."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._queue.close()
 
     def _digest(self, text: str) -> bytes:
         # Digests are of one length: not even the length of a secret shows in the time.
         return hashlib.blake2b(_bytes(text), key=self._key).digest()
 
-    def _pair(self, stored: str, given: str) -> bytes:
-        return self._digest(f"{stored}\0{given}")
 
-
-def _check(stored: str, given: str) -> bool:
-    try:
-        return bcrypt.checkpw(_bytes(given)[:_BCRYPT_BYTES], stored.encode())
-    except ValueError:
+def _recall(memory: OrderedDict[bytes, None], digest: bytes) -> bool:
+    if digest not in memory:
         return False
+    memory.move_to_end(digest)
+    return True
+
+
+def _remember(memory: OrderedDict[bytes, None], digest: bytes) -> None:
+    memory[digest] = None
+    if len(memory) > _REMEMBERED:
+        memory.popitem(last=False)
+
+
+def _check(stored: str, given: str, cost: int) -> bool:
+    # Imported here: most servers have no hashes.
+    import bcrypt
+
+    password = _bytes(given)[:_BCRYPT_BYTES]
+    done = bcrypt_cost(stored)
+    try:
+        if bcrypt.checkpw(password, stored.encode()):
+            return True
+    except ValueError:
+        done = None
+    # Hashes of costs c to n-1 take as much work as one of cost n less one of cost c.
+    rest = [cost] if done is None else range(done, cost)
+    for each in rest:
+        bcrypt.hashpw(password, f"$2b${each:02}${_SALT}".encode())
+    return False
 
 
 def _bytes(text: str) -> bytes:

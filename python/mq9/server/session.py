@@ -13,6 +13,7 @@ from mq9.server.auth import Authenticator, Credentials, Grant, HashNeeded
 from mq9.server.clients import ClientFacts, ClosedClient, Figures
 from mq9.server.clock import now_ms
 from mq9.server.connect import ConnectError, ConnectOptions
+from mq9.server.hash_queue import CrowdedError
 from mq9.server.info import PROTOCOL, Peer, info_fields, info_line, is_loopback
 from mq9.server.tls import session_facts
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _AUTHORIZATION_VIOLATION = "Authorization Violation"
 _AUTHENTICATION_FAILURE = "Authentication Failure"
+_AUTHENTICATION_TIMEOUT = "Authentication Timeout"
 
 
 class Session:
@@ -156,7 +158,13 @@ class Session:
     ) -> None:
         decision: Grant | HashNeeded | None = pending
         while isinstance(decision, HashNeeded):
-            decision = await authenticator.settle(decision)
+            try:
+                decision = await authenticator.settle(decision, self.facts.ip)
+            except CrowdedError:
+                # Clients try again after this one; after a violation many give up.
+                self._deciding = None
+                self.connection.close(_AUTHENTICATION_TIMEOUT, _AUTHENTICATION_TIMEOUT)
+                return
             if authenticator is not self._running.settings.authenticator:
                 # A reload came in between: the old password must not open the door.
                 authenticator = self._running.settings.authenticator

@@ -1,0 +1,160 @@
+"""Hashes wait in turns: networks take turns, then users, and nobody's wait grows with another's."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from mq9.server.hash_queue import CrowdedError, HashQueue
+
+
+class Bench:
+    """Checks that note when they were done; the two threads are held until `go`."""
+
+    def __init__(self) -> None:
+        self.queue = HashQueue()
+        self.done: list[str] = []
+        self._go = threading.Event()
+        self.asked: list[asyncio.Task[bool]] = []
+        for number in range(2):
+            self.ask("held", str(number), self._go.wait)
+        self._held, self.asked = self.asked, []
+
+    def ask(
+        self, address: str, user: str, work: Callable[[], bool] | None = None, key: str = "k"
+    ) -> None:
+        def noted() -> bool:
+            self.done.append(f"{address} {user} {key}")
+            return True
+
+        check = self.queue.run(address, user, key.encode(), work or noted)
+        self.asked.append(asyncio.create_task(check))
+
+    async def go(self) -> list[str]:
+        """All checks in the order in which they were done."""
+        await asyncio.sleep(0)
+        self._go.set()
+        while tasks := [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]:
+            await asyncio.wait(tasks)
+        self.queue.close()
+        return self.done
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    async def within() -> None:
+        async with asyncio.timeout(30):
+            await test
+
+    asyncio.run(within())
+
+
+def test_networks_take_turns() -> None:
+    async def check() -> None:
+        bench = Bench()
+        for number in range(5):
+            bench.ask("192.0.2.1", "a", key=str(number))
+        await asyncio.sleep(0)
+        bench.ask("192.0.2.2", "a")
+        bench.ask("2001:db8::1", "a")
+        done = await bench.go()
+        assert {line.split()[0] for line in done[:4]} == {"192.0.2.1", "192.0.2.2", "2001:db8::1"}
+
+    run(check())
+
+
+def test_a_network_of_ipv6_is_one() -> None:
+    async def check() -> None:
+        bench = Bench()
+        for number in range(20):
+            bench.ask(f"2001:db8::{number}", "a")
+        await asyncio.sleep(0)
+        bench.ask("2001:db8:0:1::1", "a")
+        assert "2001:db8:0:1::1 a k" in (await bench.go())[:3]
+
+    run(check())
+
+
+def test_a_user_that_comes_later_is_next_in_its_network() -> None:
+    async def check() -> None:
+        bench = Bench()
+        for number in range(20):
+            bench.ask("192.0.2.1", "guessed", key=str(number))
+            bench.ask("192.0.2.1", f"made up {number % 5}", key=str(number))
+        await asyncio.sleep(0)
+        bench.ask("192.0.2.1", "honest")
+        assert "192.0.2.1 honest k" in (await bench.go())[:2]
+
+    run(check())
+
+
+def test_the_newest_of_a_user_is_first() -> None:
+    async def check() -> None:
+        bench = Bench()
+        for number in range(10):
+            bench.ask("192.0.2.1", "a", key=str(number))
+        assert "192.0.2.1 a 9" in (await bench.go())[:2]
+
+    run(check())
+
+
+def test_what_is_too_much_is_given_up_at_once() -> None:
+    async def check() -> None:
+        bench = Bench()
+        for number in range(200):
+            bench.ask("192.0.2.1", "guessed", key=str(number))
+        bench.ask("192.0.2.1", "honest")
+        bench.ask("192.0.2.2", "guessed")
+        *guesses, honest, stranger = bench.asked
+        await asyncio.sleep(0.01)
+        given_up = [task for task in guesses if task.done()]
+        assert len(given_up) == 200 + 1 - 32
+        assert {type(task.exception()) for task in given_up} == {CrowdedError}
+        done = await bench.go()
+        assert (len(done), await honest, await stranger) == (33, True, True)
+
+    run(check())
+
+
+def test_the_same_question_is_answered_once() -> None:
+    async def check() -> None:
+        bench = Bench()
+        for _ in range(100):
+            bench.ask("192.0.2.1", "a")
+        assert await bench.go() == ["192.0.2.1 a k"]
+        assert all(await asyncio.gather(*bench.asked))
+
+    run(check())
+
+
+def test_who_gives_up_leaves_no_trace() -> None:
+    async def check() -> None:
+        bench = Bench()
+        for number in range(30):
+            bench.ask("192.0.2.1", str(number), key=str(number % 7))
+        await asyncio.sleep(0)
+        for task in bench.asked:
+            task.cancel()
+        assert await bench.go() == []
+        assert bench.queue._networks == {}
+        assert bench.queue._running == {}
+
+    run(check())
+
+
+def test_a_check_that_fails_fails_for_who_asked() -> None:
+    def fail() -> bool:
+        raise OSError("no memory")
+
+    async def check() -> None:
+        bench = Bench()
+        bench.ask("192.0.2.1", "a", fail)
+        bench.ask("192.0.2.1", "b")
+        failing, after = bench.asked
+        await bench.go()
+        with pytest.raises(OSError, match="no memory"):
+            await failing
+        assert await after
+
+    run(check())
