@@ -66,6 +66,7 @@ TAKEN = [
     *("jetstream {store_dir: x}", "cluster {}", "websocket {port: 1}", "write_timeout: close"),
     *("leafnodes {port: -1}", "mqtt {port: 1}", "system_account: SYS", "server_tags: a"),
     # Who may connect.
+    "authorization { users: [{user: a}] }",
     *("authorization {}", "authorization { user: a, password: b }", "authorization { token: t }"),
     *("authorization { USER: a; PASS: b }", "authorization {user: a\npassword: b\n}"),
     *("authorization\n{user:\na\npassword:\nb}", "authorization {'user' 'a', \"password\" 'b'}"),
@@ -176,7 +177,6 @@ ONLY_NATS_SERVER_TAKES = [
     ("authorization { user: a }", "a password is missing"),
     ("authorization { password: b }", "everybody could connect"),
     ("authorization { token: '' }", "everybody could connect"),
-    ("authorization { users: [{user: a}] }", "a password is missing"),
     ("authorization { users: [{user: a, password: ''}] }", "a password is missing"),
     ("tls {}", "no TLS although the block is there"),
     ("accounts: 1", "not a block"),

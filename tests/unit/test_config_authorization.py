@@ -147,8 +147,7 @@ def test_permissions_are_refused(permissions: str, message: str) -> None:
         ("authorization { user: a, password: b, timeout: x }", "found 'x'"),
         ("authorization { users: a }", "expected a list [ ] of users, each in { }, found a string"),
         ("authorization { users: [a] }", "expected a block { } for a user, found a string"),
-        ("authorization { users: [{password: b}] }", "needs `user` and `password`, or `nkey`"),
-        ("authorization { users: [{user: a}] }", "text:1:25: the user 'a' needs a password"),
+        ("authorization { users: [{password: b}] }", "needs `user`, or `nkey`"),
         ("authorization { users: [{user: a, password: ''}] }", "must not be empty"),
         ("authorization { users: [{user: a, paswd: b}] }", "unknown setting 'paswd' in a user"),
         (
@@ -206,6 +205,13 @@ def test_users_of_one_account_are_taken() -> None:
     assert "accounts do not separate anything" in warnings
     assert "its users cannot connect" in warnings
     assert "'jetstream' is ignored" in warnings
+
+
+def test_a_user_without_a_password_is_a_warning() -> None:
+    options = loads("authorization { users: [{user: a}, {user: b}] }\nno_auth_user: b", {})
+    assert [user.password for user in options.authorization.users] == [None, None]
+    (warning,) = options.warnings
+    assert warning.startswith("text:1:25: the user 'a' has no password")
 
 
 def test_operator_beside_users_is_a_warning() -> None:

@@ -100,12 +100,14 @@ def read_accounts(value: Value, system_account: str | None, notes: Notes) -> Acc
 
 
 def authorization(
-    block: Fields, no_auth_user: tuple[str, Place] | None, passwords_needed: bool
+    block: Fields, no_auth_user: tuple[str, Place] | None, by_certificate: bool, notes: Notes
 ) -> Authorization:
     """Check who may connect as a whole and freeze it."""
     users = block.values.pop("users", [])
     assert isinstance(users, list)
-    _check_users(users, passwords_needed)
+    _check_users(users)
+    if not by_certificate:
+        _warn_of_open_users(users, no_auth_user[0] if no_auth_user else None, notes)
     if no_auth_user:
         name, place = no_auth_user
         if name not in {known for user, _ in users for known in (user.name, user.nkey)}:
@@ -115,7 +117,7 @@ def authorization(
     return Authorization.model_validate({**block.values, "users": tuple(u for u, _ in users)})
 
 
-def _check_users(users: Users, passwords_needed: bool) -> None:
+def _check_users(users: Users) -> None:
     seen: dict[str, Place] = {}
     for user, place in users:
         name = user.name or user.nkey or ""
@@ -124,11 +126,14 @@ def _check_users(users: Users, passwords_needed: bool) -> None:
                 place, f"the user {quoted(name)} is there twice, first in line {seen[name].line}"
             )
         seen[name] = place
-        if passwords_needed and user.name is not None and user.password is None:
-            raise at(
+
+
+def _warn_of_open_users(users: Users, no_auth_user: str | None, notes: Notes) -> None:
+    for user, place in users:
+        if user.name is not None and user.password is None and user.name != no_auth_user:
+            notes.warn(
                 place,
-                f"the user {quoted(name)} needs a password "
-                "(only with tls { verify_and_map: true } a certificate takes its place)",
+                f"the user {quoted(user.name)} has no password: whoever gives the name is let in",
             )
 
 
@@ -137,7 +142,7 @@ def _user(value: Value, notes: Notes) -> tuple[User, Place]:
     if "nkey" in found and ("name" in found or "password" in found):
         raise at(value.place, "a user with an nkey has no name and no password")
     if "nkey" not in found and "name" not in found:
-        raise at(value.place, "a user needs `user` and `password`, or `nkey`")
+        raise at(value.place, "a user needs `user`, or `nkey`")
     return User.model_validate(found), value.place
 
 

@@ -78,7 +78,8 @@ def _authorization(fields: Fields, notes: Notes) -> Authorization:
     found = authorization(
         block,
         (no_auth_user, places["no_auth_user"]) if isinstance(no_auth_user, str) else None,
-        passwords_needed=not by_certificate,
+        by_certificate=by_certificate,
+        notes=notes,
     )
     for closed_at, what in ((operator_at, "users of an operator"), (dropped_at, "system users")):
         if isinstance(closed_at, Place) and not found.required:
