@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import trustme
 
+from mq9 import __version__
+from mq9.cli.serve import serve
 from mq9.config import ConfigError, add_flags, from_arguments, from_namespace
 
 
@@ -114,6 +116,31 @@ def test_clients_and_monitoring_may_share_a_port_of_different_addresses(tmp_path
 
 def test_test_of_a_configuration(conf: Path) -> None:
     assert from_arguments(["-t", "-c", str(conf)], {"NAME": "n"}).test_only
+
+
+def test_the_test_of_a_configuration_names_what_will_not_be_served(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.conf"
+    file.write_text("port: 4222\nwebsocket { port: 8080, no_tls: true }\n")
+    assert serve(["-t", "-c", str(file)]) == 0
+    printed = capsys.readouterr()
+    assert f"warning: {file}:2:1: 'websocket' is ignored" in printed.err
+    assert printed.out == (
+        f"mq9 serve: configuration file {file} is valid; not all of it applies, see the warnings\n"
+    )
+    file.write_text("port: 4222\n")
+    assert serve(["-t", "-c", str(file)]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == (f"mq9 serve: configuration file {file} is valid\n", "")
+
+
+@pytest.mark.parametrize("flag", ["-v", "--version", "-version", "--v"])
+def test_the_version(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        serve([flag])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"mq9: v{__version__}\n"
 
 
 def test_the_process_environment_is_the_default(

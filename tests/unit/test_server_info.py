@@ -156,15 +156,20 @@ def test_a_log_nobody_reads_does_not_stop_the_server(monkeypatch: pytest.MonkeyP
 
 
 def test_the_ports_file_names_the_urls(tmp_path: Path) -> None:
-    path = ports_file.write_ports_file(
-        tmp_path, ports_file.urls("nats", "127.0.0.1", 4333), ports_file.urls("http", "::1", 8333)
+    path = tmp_path / "mq9_1.ports"
+    ports_file.write_ports_file(
+        path, ports_file.urls("nats", "127.0.0.1", 4333), ports_file.urls("http", "::1", 8333)
     )
-    assert path.name == f"mq9_{os.getpid()}.ports"
     assert json.loads(path.read_text()) == {
         "nats": ["nats://127.0.0.1:4333"],
         "monitoring": ["http://[::1]:8333"],
     }
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_ports_file_has_the_name_that_programs_for_nats_server_expect_as_well() -> None:
+    names = {path.name for path in ports_file.ports_files(Path("somewhere"))}
+    assert names == {f"mq9_{os.getpid()}.ports", f"nats-server_{os.getpid()}.ports"}
 
 
 def test_a_server_on_all_addresses_names_those_of_this_machine() -> None:

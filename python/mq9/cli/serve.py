@@ -18,7 +18,10 @@ def serve(arguments: Sequence[str]) -> int:
         print(f"mq9 serve: {error}", file=sys.stderr)
         return 1
     if options.test_only:
-        print(f"mq9 serve: configuration file {options.config_file} is valid")
+        for warning in options.warnings:
+            print(f"mq9 serve: warning: {warning}", file=sys.stderr)
+        ignored = "; not all of it applies, see the warnings" if options.warnings else ""
+        print(f"mq9 serve: configuration file {options.config_file} is valid{ignored}")
         return 0
     with _imports_that_stay():
         from mq9.server import run

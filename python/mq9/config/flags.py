@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from mq9 import __version__
 from mq9.config.errors import ConfigError, quoted
 from mq9.config.file import check_advertise, load
 from mq9.config.options import Authorization, Options, Tls
@@ -53,6 +54,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     _port(server, "http_port", "port for monitoring, -1 for any free one", "-m", "--http_port")
     _text(server, "config", "FILE", "configuration file, in NATS's syntax", "-c", "--config")
     _switch(server, "test_only", "test the configuration file and exit", "-t")
+    _add(
+        server,
+        ("-v", "--version"),
+        action="version",
+        version=f"mq9: v{__version__}",
+        help="print the version and exit",
+    )
     _text(
         server,
         "server_name",

@@ -15,13 +15,16 @@ def write_pid_file(path: Path) -> None:
     _write(path, str(os.getpid()))
 
 
-def write_ports_file(directory: Path, nats: Iterable[str], monitoring: Iterable[str]) -> Path:
-    """Write `mq9_<pid>.ports` as nats-server does: the URLs of each service."""
-    path = directory / f"mq9_{os.getpid()}.ports"
+def ports_files(directory: Path) -> list[Path]:
+    """The file under mq9's name, and under the one that programs made for nats-server look for."""
+    return [directory / f"{name}_{os.getpid()}.ports" for name in ("nats-server", "mq9")]
+
+
+def write_ports_file(path: Path, nats: Iterable[str], monitoring: Iterable[str]) -> None:
+    """Write the URLs of each service, as nats-server does."""
     services = {"nats": list(nats), "monitoring": list(monitoring)}
     text = json.dumps({name: urls for name, urls in services.items() if urls})
     _write(path, text)
-    return path
 
 
 def urls(scheme: str, host: str, port: int) -> list[str]:

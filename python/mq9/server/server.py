@@ -204,8 +204,9 @@ class Server:
         try:
             if options.ports_file_dir is not None:
                 nats = ports_file.urls(scheme, options.host, port)
-                written = ports_file.write_ports_file(options.ports_file_dir, nats, monitoring)
-                self._files.append(written)
+                for file in ports_file.ports_files(options.ports_file_dir):
+                    ports_file.write_ports_file(file, nats, monitoring)
+                    self._files.append(file)
         except OSError as error:
             where = options.ports_file_dir
             raise StartError(f"cannot write a ports file to {where}: {error.strerror}") from error
