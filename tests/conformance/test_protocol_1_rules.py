@@ -162,6 +162,42 @@ def test_error_replies_keep_the_shape_of_success(mail: Mail, fresh_name: str, bo
     ]
 
 
+def test_unknown_headers_that_begin_with_mq9_travel_like_any_other(mail: Mail, box: str) -> None:
+    """What layers above the protocol say to each other is theirs."""
+    headers = {"mq9-reply-to": "planner", "mq9-a2a-task": "7", "Mq9-Deadline": "soon"}
+    mail.done(f"MSG.SEND.{box}", b"", headers)
+    [entry] = mail.fetch(box)
+    assert entry["headers"] == {name: [value] for name, value in headers.items()}
+
+
+@pytest.mark.parametrize(
+    "name", ["mq9-msg-id", "mq9-create-time", "MQ9-Deliveries", "mq9-expires-at", "mq9-dead-reason"]
+)
+def test_headers_that_the_broker_writes_itself_are_refused(mail: Mail, box: str, name: str) -> None:
+    """What mq9 says of a message, its sender cannot say."""
+    error = mail.ask(f"MSG.SEND.{box}", b"", {name: "7"})["error"]
+    assert error == f"{name} is a header that only the broker writes"
+    assert mail.fetch(box) == []
+
+
+@pytest.mark.parametrize("name", [" mq9-msg-id", "\tmq9-dead-reason", "mq9-deliveries ", "A B"])
+def test_blanks_in_the_name_of_a_header_are_refused(mail: Mail, box: str, name: str) -> None:
+    """A reader that strips names would take it for another."""
+    error = mail.ask(f"MSG.SEND.{box}", b"", {name: "7"})["error"]
+    assert "holds a blank" in error
+    assert mail.fetch(box) == []
+
+
+@pytest.mark.parametrize("value", ["1\rmq9-msg-id: 7", "1\nmq9-msg-id: 7", "1\r", "\r"])
+def test_a_bare_cr_or_lf_in_the_value_of_a_header_is_refused(
+    mail: Mail, box: str, value: str
+) -> None:
+    """A reader that ends lines at either would see another header."""
+    error = mail.ask(f"MSG.SEND.{box}", b"", {"A": value})["error"]
+    assert "holds a bare CR or LF" in error
+    assert mail.fetch(box) == []
+
+
 def test_the_text_for_a_message_that_is_not_there_is_literal(mail: Mail, box: str) -> None:
     """DELETE of what is not there says `message not found`, word for word."""
     assert mail.text(f"MSG.DELETE.{box}.7") == '{"error":"message not found","deleted":false}'

@@ -19,6 +19,7 @@ LEVELS: Mapping[str, int] = MappingProxyType({"critical": 1, "urgent": 3, "norma
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _METADATA = "mq9-"
+_WISHES = frozenset(f"{_METADATA}{name}" for name in ("priority", "key", "tags", "delay", "ttl"))
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -122,11 +123,9 @@ class NewMessage:
         """The payload and the headers of the request that sends it."""
         wishes: dict[str, str] = {}
         for name, value in self.headers.items():
-            if name.lower().startswith(_METADATA):
-                raise InvalidField(
-                    f"header {name!r}: names that start with mq9- are the broker's; use the "
-                    "arguments priority, key, tags, delay and ttl"
-                )
+            if name.lower() in _WISHES:
+                argument = name.lower().removeprefix(_METADATA)
+                raise InvalidField(f"header {name!r}: use the argument {argument}")
             if not _HEADER_NAME.fullmatch(name):
                 raise InvalidField(
                     f"header {name!r}: a name is made of letters, digits and marks, without spaces "

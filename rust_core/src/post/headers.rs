@@ -41,11 +41,7 @@ pub(super) fn read(block: &[u8]) -> Result<Wishes<'_>, Refusal> {
         let (name, value) = line?;
         let known = KNOWN.iter().position(|known| name.eq_ignore_ascii_case(known));
         let Some(which) = known else {
-            // What mq9 says of a message must not be said by its sender.
-            if name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"mq9-")) {
-                let name = String::from_utf8_lossy(name);
-                return Err(format!("{name} is not a header that SEND knows").into());
-            }
+            check_other(name)?;
             wishes.others.extend_from_slice(name);
             wishes.others.extend_from_slice(b": ");
             wishes.others.extend_from_slice(value);
@@ -73,6 +69,36 @@ pub(super) fn read(block: &[u8]) -> Result<Wishes<'_>, Refusal> {
 
 const KNOWN: [&[u8]; 5] = [b"mq9-key", b"mq9-delay", b"mq9-ttl", b"mq9-tags", b"mq9-priority"];
 
+/// What mq9 says of a message, and its sender must not.
+const WRITTEN_BY_MQ9: [&[u8]; 4] =
+    [b"mq9-msg-id", b"mq9-create-time", b"mq9-deliveries", b"mq9-expires-at"];
+const WRITTEN_ON_DEATH: &[u8] = b"mq9-dead-";
+/// Wishes that are not carried out yet: better refused than ignored.
+const NOT_YET: [&[u8]; 2] = [b"mq9-id", b"mq9-persist"];
+
+/// Refuses a header that must not travel with the message.
+fn check_other(name: &[u8]) -> Result<(), Refusal> {
+    let is = |other: &&[u8]| name.eq_ignore_ascii_case(other);
+    let start = name.get(..WRITTEN_ON_DEATH.len()).unwrap_or_default();
+    let shown = String::from_utf8_lossy(name);
+    if WRITTEN_BY_MQ9.iter().any(is) || start.eq_ignore_ascii_case(WRITTEN_ON_DEATH) {
+        return Err(format!("{shown} is a header that only the broker writes").into());
+    }
+    if NOT_YET.iter().any(is) {
+        return Err(format!("{shown} is not supported yet: leave it out").into());
+    }
+    Ok(())
+}
+
+/// Whether a reader that strips names would take this one for another.
+fn has_blank(name: &[u8]) -> bool {
+    match std::str::from_utf8(name) {
+        Ok(name) => name.chars().any(|c| c.is_whitespace() || c.is_control()),
+        // As Latin-1, the last ones here are control characters and a blank.
+        Err(_) => name.iter().any(|byte| matches!(byte, 0..=b' ' | 0x7f..=0xa0)),
+    }
+}
+
 pub(super) fn priority_problem(name: &str, value: &str) -> String {
     format!(
         "{name} is {value:?}: it must be critical, urgent, normal, notify or a number from 1 to 10"
@@ -95,27 +121,48 @@ fn lines(block: &[u8]) -> Result<impl Iterator<Item = Result<Line<'_>, Refusal>>
             );
         };
         // The rest of the first line is a status, which a request does not have.
-        rest = match memchr::memchr(b'\n', body) {
-            Some(feed) => &body[feed + 1..],
-            None => b"",
-        };
+        let first = memchr::memchr(b'\n', body).unwrap_or(body.len() - 1);
+        end_of_line(&body[..first])?;
+        rest = &body[first + 1..];
     }
     Ok(std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
         }
         let feed = memchr::memchr(b'\n', rest).unwrap_or(rest.len() - 1);
-        let line = rest[..feed].strip_suffix(b"\r").unwrap_or(&rest[..feed]);
+        let line = &rest[..feed];
         rest = &rest[feed + 1..];
-        Some(match memchr::memchr(b':', line) {
-            Some(colon @ 1..) => Ok((&line[..colon], line[colon + 1..].trim_ascii())),
-            _ => Err(format!(
-                "the header line {:?} is malformed: it must be \"Name: value\"",
-                String::from_utf8_lossy(&line[..line.len().min(80)])
-            )
-            .into()),
-        })
+        Some(name_and_value(line))
     }))
+}
+
+/// The line in front of a line feed, which only a carriage return may precede.
+fn end_of_line(line: &[u8]) -> Result<&[u8], Refusal> {
+    match line.strip_suffix(b"\r") {
+        Some(line) if memchr::memchr(b'\r', line).is_none() => Ok(line),
+        _ => Err(format!("the header line {} holds a bare CR or LF", shown(line)).into()),
+    }
+}
+
+fn name_and_value(line: &[u8]) -> Result<Line<'_>, Refusal> {
+    let line = end_of_line(line)?;
+    match memchr::memchr(b':', line) {
+        Some(colon @ 1..) if !has_blank(&line[..colon]) => {
+            Ok((&line[..colon], line[colon + 1..].trim_ascii()))
+        }
+        Some(colon @ 1..) => {
+            Err(format!("the header name {} holds a blank", shown(&line[..colon])).into())
+        }
+        _ => {
+            let line = shown(line);
+            Err(format!("the header line {line} is malformed: it must be \"Name: value\"").into())
+        }
+    }
+}
+
+/// The beginning of some bytes as an error quotes them.
+fn shown(bytes: &[u8]) -> String {
+    format!("{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(80)]))
 }
 
 /// The headers a message was stored with, name and value.

@@ -83,6 +83,8 @@ impl Store {
             ("mq9-dead-key", message.key.to_owned()),
         ];
         for (name, value) in history.iter().filter(|(_, value)| !value.is_empty()) {
+            // The name of a group may hold what would end the line and begin another.
+            let value = value.replace(|c: char| c.is_control(), " ");
             headers.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
         let copy = Send {

@@ -179,3 +179,20 @@ fn a_dead_message_moves_with_the_reason() {
     let dead = office.ask(client, "FETCH.dead", "", r#"{"deliver":"earliest"}"#);
     assert!(dead.contains("poison") && dead.contains("mq9-dead-"), "{dead}");
 }
+
+#[test]
+fn the_name_of_a_group_forges_no_history() {
+    let mut office = Office::new();
+    let policy = Policy { max_deliver: 5, dead_letter: Some("dead".into()), ..Policy::default() };
+    office.create("q", policy);
+    let client = office.client();
+    office.ask(client, "SEND.q", "", "poison");
+    let group = r#""group_name":"g\r\nmq9-dead-reason: forged""#;
+    let fetch = format!(r#"{{{group},"deliver":"earliest"}}"#);
+    assert!(office.ask(client, "FETCH.q", "", &fetch).contains("poison"));
+    let term = format!(r#"{{{group},"msg_id":0,"kind":"term"}}"#);
+    assert_eq!(office.ask(client, "ACK.q", "", &term), r#"{"error":""}"#);
+    let dead = office.ask(client, "FETCH.dead", "", r#"{"deliver":"earliest"}"#);
+    assert!(dead.contains(r#""mq9-dead-reason":["terminated"]"#), "{dead}");
+    assert!(dead.contains(r#""mq9-dead-group":["g  mq9-dead-reason: forged"]"#), "{dead}");
+}

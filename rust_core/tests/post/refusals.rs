@@ -20,6 +20,23 @@ fn bad_headers_are_named() {
         ("mq9-tags: , ,\r\n", "mq9-tags holds no tag"),
         ("no colon\r\n", "the header line \\\"no colon\\\" is malformed"),
         (": nameless\r\n", "malformed"),
+        ("mq9-msg-id: 7\r\n", "mq9-msg-id is a header that only the broker writes"),
+        ("MQ9-Create-Time: 7\r\n", "only the broker writes"),
+        ("mq9-deliveries: 7\r\n", "only the broker writes"),
+        ("mq9-expires-at: 7\r\n", "only the broker writes"),
+        ("mq9-dead-reason: x\r\n", "only the broker writes"),
+        ("Mq9-Dead-Anything: x\r\n", "only the broker writes"),
+        ("mq9-persist: false\r\n", "mq9-persist is not supported yet"),
+        (" mq9-msg-id: 7\r\n", "the header name \\\" mq9-msg-id\\\" holds a blank"),
+        ("\tmq9-dead-reason: x\r\n", "holds a blank"),
+        ("mq9-deliveries : 7\r\n", "holds a blank"),
+        ("\u{a0}mq9-msg-id: 7\r\n", "holds a blank"),
+        ("\u{b}mq9-msg-id: 7\r\n", "holds a blank"),
+        ("A B: 1\r\n", "holds a blank"),
+        ("A: 1\rmq9-msg-id: 7\r\n", "holds a bare CR or LF"),
+        ("A: 1\r\r\n", "holds a bare CR or LF"),
+        ("A: 1\nB: 2\r\n", "holds a bare CR or LF"),
+        ("mq9-key: a\rb\r\n", "holds a bare CR or LF"),
     ];
     let mut office = Office::new();
     let client = office.client();
@@ -31,6 +48,18 @@ fn bad_headers_are_named() {
     let long = format!("mq9-key: {}\r\n", "k".repeat(2000));
     assert!(office.ask(client, "SEND.m", &long, "x").contains("invalid key"));
     assert_eq!(office.ask(client, "SEND.m", "", "x"), r#"{"error":"","msg_id":0}"#);
+}
+
+#[test]
+fn unknown_headers_travel_whatever_they_are_called() {
+    let mut office = Office::new();
+    let client = office.client();
+    let headers =
+        "mq9-reply-to: $mq9.AI.MSG.SEND.me\r\nmq9-a2a-task: 7\r\nmq9-deadline: 1\r\nX:\r\n";
+    assert_eq!(office.ask(client, "SEND.m", headers, "x"), r#"{"error":"","msg_id":0}"#);
+    let found = office.ask(client, "FETCH.m", "", r#"{"deliver":"earliest"}"#);
+    let expected = r#""headers":{"mq9-reply-to":["$mq9.AI.MSG.SEND.me"],"mq9-a2a-task":["7"],"mq9-deadline":["1"],"X":[""]}"#;
+    assert!(found.contains(expected), "{found}");
 }
 
 #[test]
