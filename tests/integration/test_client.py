@@ -130,12 +130,13 @@ async def test_a_large_batch_arrives_whole(client: mq9.Client, inbox: str) -> No
     ("wrong", "words"),
     [
         ({"headers": {"MQ9-Key": "k"}}, "use the argument key"),
+        ({"headers": {"MQ9-Delay-ms": "1"}}, "use the argument delay"),
         ({"headers": {"A": "1\r\n2"}}, "text in one line"),
         ({"headers": {"A B": "1"}}, "without spaces and colons"),
         ({"tags": ["a,b"]}, "cannot hold a comma"),
         ({"tags": "ab"}, "must be a list"),
-        ({"delay": 0.5}, "whole number of seconds"),
-        ({"ttl": -1}, "whole number of seconds"),
+        ({"delay": "soon"}, "must be a number of seconds"),
+        ({"ttl": -1}, "must not be negative"),
         ({"key": ""}, "neither empty"),
     ],
 )
@@ -201,8 +202,7 @@ async def test_messages_can_be_returned_kept_and_given_up(client: mq9.Client, in
     assert await client.fetch(inbox, group="g", member="two", max_wait=0) == []
     with pytest.raises(errors.InvalidField, match="fetched with a group"):
         await client.ack(*await client.fetch(inbox, deliver="earliest"))
-    with pytest.raises(errors.InvalidField, match="name the messages"):
-        await client.ack(address=inbox, group="g")
+    await client.ack(address=inbox, group="g")
 
 
 async def test_deleted_messages_are_gone(client: mq9.Client, inbox: str) -> None:

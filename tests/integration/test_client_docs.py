@@ -5,12 +5,14 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
+from typing import TextIO
 
 import pytest
 from tests.pages import Session, blocks
@@ -43,11 +45,13 @@ def test_every_exception_is_on_the_page() -> None:
 class Worker:
     """The worker of the README as a process."""
 
-    def __init__(self, code: str, url: str) -> None:
+    def __init__(self, code: str, url: str, errors_to: TextIO) -> None:
+        self.errors = errors_to
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-c", code],
             env={**os.environ, "MQ9_URL": url},
             stdout=subprocess.PIPE,
+            stderr=errors_to,
             text=True,
         )
         self._lines: Queue[str] = Queue()
@@ -83,11 +87,12 @@ class Worker:
 def working(url: str) -> Iterator[Worker]:
     [code] = [block for block in blocks("README.md", "python") if "consume" in block]
     assert len([line for line in code.splitlines() if line]) <= 10
-    worker = Worker(code, url)
-    try:
-        yield worker
-    finally:
-        worker.end(signal.SIGKILL)
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors_to:
+        worker = Worker(code, url, errors_to)
+        try:
+            yield worker
+        finally:
+            worker.end(signal.SIGKILL)
 
 
 async def test_the_worker_of_the_readme_goes_on_where_it_was(serve: Serve) -> None:
@@ -118,7 +123,10 @@ async def test_the_worker_of_the_readme_goes_on_where_it_was(serve: Serve) -> No
         try:
             while set(seen) != set(tasks):
                 seen.append(worker.next_line())
-            assert worker.end(signal.SIGINT) != 0
+            assert worker.end(signal.SIGINT) == 0
+            worker.errors.seek(0)
+            # It says that the broker was away, and no more.
+            assert "Traceback" not in worker.errors.read()
         finally:
             broker.stop()
     assert len(seen) <= len(tasks) + 10

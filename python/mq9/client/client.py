@@ -18,8 +18,9 @@ from mq9.client.connecting import Access
 from mq9.client.consumer import Consumer
 from mq9.client.fetching import Deliver, Fetch, Format
 from mq9.client.mailboxes import MailboxDetails, MailboxSummary
-from mq9.client.message import Message, NewMessage
+from mq9.client.message import MISSING, Message, NewMessage
 from mq9.client.sending import send_all, stored_id
+from mq9.client.spans import Span, milliseconds, seconds, wire_field
 from mq9.client.wire import Wire
 from mq9.errors import InvalidAddress, InvalidField, MailboxExists
 
@@ -102,38 +103,37 @@ class Client:
         self,
         name: str | None = None,
         *,
-        ttl: int | None = None,
+        ttl: Span | None = None,
         desc: str | None = None,
         type: Literal["standard", "latest"] | None = None,  # noqa: A002
         public: bool | None = None,
         retention: Literal["limits", "work_queue"] | None = None,
-        ack_wait: int | None = None,
+        ack_wait: Span | None = None,
         max_deliver: int | None = None,
         dead_letter: str | None = None,
         max_ack_pending: int | None = None,
         max_msgs: int | None = None,
         max_bytes: int | None = None,
-        max_age: int | None = None,
+        max_age: Span | None = None,
         max_msg_size: int | None = None,
         discard: Literal["old", "new"] | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> str:
         """Create a mailbox and return its address; without a name the broker makes one up."""
+        spans = {"ttl": ttl, "ack_wait": ack_wait, "max_age": max_age}
         body = {
             "name": name,
-            "ttl": ttl,
+            **dict(wire_field(of, "_", span) for of, span in spans.items() if span is not None),
             "desc": desc,
             "type": type,
             "public": public,
             "retention": retention,
-            "ack_wait": ack_wait,
             "max_deliver": max_deliver,
             "dead_letter": dead_letter,
             "max_ack_pending": max_ack_pending,
             "max_msgs": max_msgs,
             "max_bytes": max_bytes,
-            "max_age": max_age,
             "max_msg_size": max_msg_size,
             "discard": discard,
         }
@@ -148,18 +148,22 @@ class Client:
     async def send(
         self,
         address: str,
-        payload: bytes | str,
+        payload: bytes | str = MISSING,
         *,
+        json: Any = MISSING,  # noqa: ANN401
         priority: str | int | None = None,
         key: str | None = None,
         tags: Iterable[str] = (),
-        delay: int = 0,
-        ttl: int = 0,
+        delay: Span = 0,
+        ttl: Span = 0,
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> int | None:
-        """Store a message durably and return its `msg_id`; None if it is delayed."""
-        message = NewMessage(payload, priority, key, tags, delay, ttl, headers or {})
+        """Store a message durably and return its `msg_id`; None if it is delayed.
+
+        A message is `bytes` or text, or with `json` any value that JSON can write.
+        """
+        message = NewMessage(payload, priority, key, tags, delay, ttl, headers or {}, json)
         data, fields = message.encoded()
         reply = await self._wire.start(
             f"$mq9.AI.MSG.SEND.{_address(address)}", data, fields, timeout=self._timeout(timeout)
@@ -197,8 +201,8 @@ class Client:
         from_id: int | None = None,
         force_deliver: bool = False,
         max_msgs: int = 100,
-        max_wait: float = 0.5,
-        ack_wait: float | None = None,
+        max_wait: Span = 0.5,
+        ack_wait: Span | None = None,
         max_bytes: int | None = None,
         min_priority: str | int | None = None,
         format: Format = "raw",  # noqa: A002
@@ -217,8 +221,8 @@ class Client:
             from_id=from_id,
             force_deliver=force_deliver,
             max_msgs=max_msgs,
-            max_wait=max_wait,
-            ack_wait=ack_wait,
+            max_wait=seconds("max_wait", max_wait),
+            ack_wait=None if ack_wait is None else seconds("ack_wait", ack_wait),
             max_bytes=max_bytes,
             min_priority=min_priority,
             format=format,
@@ -234,7 +238,10 @@ class Client:
         only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Messages are done, and all that the same member was given before them unless `only`."""
+        """Messages are done, and all that the same member was given before them unless `only`.
+
+        No messages are nothing to do.
+        """
         await self._acknowledge(messages, address, group, msg_ids, {"only": only or None}, timeout)
 
     async def nak(
@@ -243,11 +250,11 @@ class Client:
         address: str | None = None,
         group: str | None = None,
         msg_ids: Sequence[int] = (),
-        delay: float = 0,
+        delay: Span = 0,
         timeout: float | None = None,
     ) -> None:
         """Messages are not done: the group is given them again, after `delay`."""
-        fields = {"kind": "nak", "delay_ms": round(delay * 1000) or None}
+        fields = {"kind": "nak", "delay_ms": milliseconds("delay", delay) or None}
         await self._acknowledge(messages, address, group, msg_ids, fields, timeout)
 
     async def progress(
@@ -313,14 +320,17 @@ class Client:
         member: str | None = None,
         deliver: Deliver | None = "earliest",
         concurrency: int = 1,
-        prefetch: int | None = None,
+        prefetch: int = 0,
         auto_ack: bool = True,
-        ack_wait: float = 30.0,
-        retry_delays: Sequence[float] = (1.0, 5.0, 30.0, 120.0),
+        ack_wait: Span = 30.0,
+        retry_delays: Sequence[Span] = (1.0, 5.0, 30.0, 120.0),
         min_priority: str | int | None = None,
-        max_wait: float = 10.0,
+        max_wait: Span = 10.0,
+        create: bool = False,
     ) -> Consumer:
         """A worker of a group: iterate over it with `async for`, or `run` it with a handler.
+
+        A mailbox that does not exist is waited for, or made with `create`.
 
         `member` is its name in the group: under the same name a worker that comes back gets at
         once what it had in hand, others wait `ack_wait`. Without one it has a name that nobody
@@ -334,12 +344,13 @@ class Client:
             named=member is not None,
             deliver=deliver,
             concurrency=concurrency,
-            prefetch=concurrency if prefetch is None else prefetch,
+            prefetch=prefetch,
             auto_ack=auto_ack,
-            ack_wait=ack_wait,
-            retry_delays=retry_delays,
+            ack_wait=seconds("ack_wait", ack_wait),
+            retry_delays=[seconds("retry_delays", delay) for delay in retry_delays],
             min_priority=min_priority,
-            max_wait=max_wait,
+            max_wait=seconds("max_wait", max_wait),
+            create=create,
         )
 
     async def list_mailboxes(self, *, timeout: float | None = None) -> list[MailboxSummary]:
@@ -475,7 +486,7 @@ class Client:
         addresses = {message.address for message in messages} | ({address} - {None})
         groups = {message.group for message in messages} | ({group} - {None})
         if not ids:
-            raise InvalidField("name the messages: give them, or address, group and msg_ids")
+            return
         if len(addresses) != 1 or len(groups) != 1 or None in groups:
             raise InvalidField(
                 "messages are acknowledged for one mailbox and one group: give messages that were "

@@ -5,8 +5,11 @@ request that finds none waits, and what was in hand is settled when it is back.
 """
 
 import asyncio
+import contextvars
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -18,6 +21,7 @@ from mq9.errors import (
     ClientClosed,
     DiskFull,
     InvalidField,
+    MailboxNotFound,
     Mq9Error,
     NoResponders,
     NotGiven,
@@ -29,13 +33,15 @@ from mq9.errors import (
 if TYPE_CHECKING:
     from mq9.client.client import Client
 
-Handler = Callable[[Message], Awaitable[object]]
+Handler = Callable[[Message], object]
+"""An `async def`, or a plain function, which runs in a thread."""
 
 _log = logging.getLogger("mq9.client")
 
 _PASSING = (BrokerUnavailable, RequestTimeout, DiskFull, StorageError, WritesStopped)
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
+_MAILBOX_PAUSE_S = 1.0
 _LONGEST_RENEWAL_S = 5.0
 """A renewed lease is as long as the mailbox's `ack_wait`, whatever was asked for."""
 _PARTING_S = 30.0
@@ -62,6 +68,7 @@ class Consumer:
         retry_delays: Sequence[float],
         min_priority: str | int | None,
         max_wait: float,
+        create: bool,
     ) -> None:
         if concurrency < 1 or prefetch < 0 or ack_wait <= 0 or not retry_delays:
             raise InvalidField(
@@ -81,6 +88,7 @@ class Consumer:
         self._retry_delays = tuple(retry_delays)
         self._min_priority = min_priority
         self._max_wait = max_wait
+        self._create = create
         self._hand = Hand(member, concurrency, prefetch)
         self._done: list[int] = []
         self._confirming: set[int] = set()
@@ -96,20 +104,28 @@ class Consumer:
     async def run(self, handler: Handler) -> None:
         """Call `handler` for every message until `stop` is called.
 
-        A message is acknowledged when its handler returns. If the handler raises, the message
-        comes again after the next of `retry_delays`. Raises what makes going on pointless, such
-        as `MailboxNotFound`.
+        A handler that is no `async def` runs in a thread, so that it may block. A message is
+        acknowledged when its handler returns. If the handler raises, the message comes again after
+        the next of `retry_delays`. Raises what makes going on pointless, such as `AccessDenied`.
         """
-        async with self:
-            self._workers = [
-                asyncio.create_task(self._work(handler)) for _ in range(self._concurrency)
-            ]
-            try:
-                await asyncio.wait(self._workers)
-            finally:
-                for worker in self._workers:
-                    worker.cancel()
-                await asyncio.gather(*self._workers, return_exceptions=True)
+        if not callable(handler):
+            raise InvalidField(f"the handler is {handler!r}: it must be a function of a message")
+        threads = None if _is_async(handler) else ThreadPoolExecutor(self._concurrency, "mq9-work")
+        try:
+            async with self:
+                self._workers = [
+                    asyncio.create_task(self._work(handler, threads))
+                    for _ in range(self._concurrency)
+                ]
+                try:
+                    await asyncio.wait(self._workers)
+                finally:
+                    for worker in self._workers:
+                        worker.cancel()
+                    await asyncio.gather(*self._workers, return_exceptions=True)
+        finally:
+            if threads is not None:
+                threads.shutdown(wait=False, cancel_futures=True)
         if self._failure is not None:
             raise self._failure
 
@@ -182,10 +198,10 @@ class Consumer:
         """This message cannot be done: it never comes again."""
         await self._settle(message, lambda: self._client.term(message))
 
-    async def _work(self, handler: Handler) -> None:
+    async def _work(self, handler: Handler, threads: ThreadPoolExecutor | None) -> None:
         while (message := await self._next()) is not None:
             try:
-                await handler(message)
+                await _call(handler, message, threads)
             except (Exception, asyncio.CancelledError):
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
@@ -219,7 +235,9 @@ class Consumer:
         if msg_id not in self._confirming:
             self._confirming.add(msg_id)
             self._done.append(msg_id)
+            self._hand.finish(msg_id)
             self._settled.set()
+            self._changed.set()
 
     def _end(self) -> None:
         self._stopping.set()
@@ -229,6 +247,8 @@ class Consumer:
     async def _fetch(self) -> None:
         """Keeps the hand full until the end."""
         try:
+            if self._create:
+                await self._insist(self._create_mailbox)
             if self._named:
                 await self._resume()
             while not self._stopping.is_set():
@@ -243,6 +263,9 @@ class Consumer:
             self._failure = error
             self._end()
 
+    async def _create_mailbox(self) -> None:
+        await self._client.create_mailbox(self.address, exist_ok=True)
+
     async def _resume(self) -> None:
         """Fetches what these names held when the worker of this name ended last."""
         for member in self._hand.members:
@@ -252,6 +275,7 @@ class Consumer:
 
     async def _take(self, member: str, max_msgs: int, max_wait: float) -> None:
         pause_s = _FIRST_PAUSE_S
+        missing = False
         while not self._stopping.is_set():
             poll = asyncio.create_task(
                 self._client.fetch(
@@ -281,6 +305,12 @@ class Consumer:
                 return
             except (NoResponders, ClientClosed):
                 raise
+            except MailboxNotFound as error:
+                # Whoever sends to it may be the one who makes it.
+                if not missing:
+                    _log.warning("%s: waiting for the mailbox: %s", self.address, error)
+                missing = True
+                pause_s = min(pause_s, _MAILBOX_PAUSE_S)
             except _PASSING as error:
                 _log.warning("%s: cannot fetch, trying again: %s", self.address, error)
             await self._pause(pause_s)
@@ -357,9 +387,18 @@ class Consumer:
 
     async def _renew(self) -> None:
         """Tells the broker that the messages in hand are still being worked on."""
+        clock = asyncio.get_running_loop().time
         while True:
+            slept_at = clock()
             await asyncio.sleep(min(self._ack_wait / 3, _LONGEST_RENEWAL_S))
             if msg_ids := self._hand.msg_ids:
+                if (away_s := clock() - slept_at) >= self._ack_wait:
+                    _log.warning(
+                        "%s: the event loop stood still for %.1f s, longer than ack_wait (%g s): "
+                        "others may have been given what this worker is working on. Make the "
+                        "handler a plain function, which runs in a thread, or raise ack_wait",
+                        *(self.address, away_s, self._ack_wait),
+                    )
                 try:
                     await self._client.progress(
                         address=self.address, group=self.group, msg_ids=msg_ids
@@ -381,3 +420,20 @@ class Consumer:
             _log.warning("%s: what was in hand comes again later: %s", self.address, error)
         for msg_id in self._hand.msg_ids:
             self._hand.settle(msg_id)
+
+
+def _is_async(handler: Handler) -> bool:
+    call = getattr(handler, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+async def _call(handler: Handler, message: Message, threads: ThreadPoolExecutor | None) -> None:
+    """Calls a handler, in a thread if it is a plain function; what it returns may be awaited."""
+    if threads is None:
+        result = handler(message)
+    else:
+        context = contextvars.copy_context()
+        running = asyncio.get_running_loop()
+        result = await running.run_in_executor(threads, context.run, handler, message)
+    if inspect.isawaitable(result):
+        await result

@@ -15,6 +15,7 @@ from mq9.client.message import Message
 class _Held:
     message: Message
     member: str
+    done: bool = False
 
 
 class Hand:
@@ -22,16 +23,20 @@ class Hand:
 
     def __init__(self, member: str, concurrency: int, prefetch: int) -> None:
         self.capacity = concurrency + prefetch
-        # Each message being worked on may be the last that its name holds: one more is free.
-        self.members = tuple(f"{member}.{number}" for number in range(self.capacity + 1))
+        # Each message being worked on or acknowledged may be the last that its name holds: one more
+        # is free.
+        self.members = tuple(f"{member}.{number}" for number in range(2 * self.capacity + 1))
         self._held: dict[int, _Held] = {}
+        self._done = 0
         self._per_member: Counter[str] = Counter()
         self._queue: list[tuple[int, int]] = []
 
     @property
     def room(self) -> int:
-        """How many more it should take."""
-        return max(0, self.capacity - len(self._held))
+        """How many more it should take: what is done makes room before that is confirmed."""
+        if all(self._per_member[name] for name in self.members):
+            return 0
+        return max(0, self.capacity - (len(self._held) - self._done))
 
     @property
     def queued(self) -> int:
@@ -67,10 +72,17 @@ class Hand:
         _, msg_id = heapq.heappop(self._queue)
         return self._held[msg_id].message
 
+    def finish(self, msg_id: int) -> None:
+        """A message is done; it is held until the broker knows."""
+        if (held := self._held.get(msg_id)) and not held.done:
+            held.done = True
+            self._done += 1
+
     def settle(self, msg_id: int) -> None:
         """A message is no longer held."""
         if held := self._held.pop(msg_id, None):
             self._per_member[held.member] -= 1
+            self._done -= held.done
 
     def drop_queued(self) -> list[int]:
         """Empties the queue; what was in it is still held."""

@@ -12,14 +12,28 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
 
+from mq9.client.spans import Span, wire_field
 from mq9.errors import InvalidField
 
 LEVELS: Mapping[str, int] = MappingProxyType({"critical": 1, "urgent": 3, "normal": 5, "notify": 9})
 """The levels that have names; 1 is the highest and 10 the lowest."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class _Missing:
+    """What was not given, where None is a value."""
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+MISSING: Any = _Missing()
 _METADATA = "mq9-"
-_WISHES = frozenset(f"{_METADATA}{name}" for name in ("priority", "key", "tags", "delay", "ttl"))
+_WISHES = frozenset(
+    f"{_METADATA}{name}"
+    for name in ("priority", "key", "tags", "delay", "delay-ms", "ttl", "ttl-ms")
+)
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -107,24 +121,26 @@ _RAW_METADATA = frozenset(
 class NewMessage:
     """A message to send, with what the broker is to know of it."""
 
-    payload: bytes | str
+    payload: bytes | str = MISSING
     priority: str | int | None = None
     """`critical`, `urgent`, `normal`, `notify`, or a level from 1 (the highest) to 10."""
     key: str | None = None
     """A newer message with the same key takes the place of this one."""
     tags: Iterable[str] = ()
-    delay: int = 0
+    delay: Span = 0
     """Seconds until it can be fetched."""
-    ttl: int = 0
+    ttl: Span = 0
     """Seconds until it is removed, 0 for never."""
     headers: Mapping[str, str] = field(default_factory=lambda: _NONE, hash=False)
+    json: Any = MISSING
+    """Instead of a payload: a value that is sent as JSON."""
 
     def encoded(self) -> tuple[bytes, dict[str, str] | None]:
         """The payload and the headers of the request that sends it."""
         wishes: dict[str, str] = {}
         for name, value in self.headers.items():
             if name.lower() in _WISHES:
-                argument = name.lower().removeprefix(_METADATA)
+                argument = name.lower().removeprefix(_METADATA).removesuffix("-ms")
                 raise InvalidField(f"header {name!r}: use the argument {argument}")
             if not _HEADER_NAME.fullmatch(name):
                 raise InvalidField(
@@ -142,11 +158,10 @@ class NewMessage:
             if comma := next((tag for tag in tags if "," in tag), None):
                 raise InvalidField(f"tag {comma!r}: a tag cannot hold a comma")
             wishes["mq9-tags"] = ",".join(tags)
-        for name, seconds in (("delay", self.delay), ("ttl", self.ttl)):
-            if seconds != int(seconds) or seconds < 0:
-                raise InvalidField(f"{name} is {seconds}: it must be a whole number of seconds")
-            if seconds:
-                wishes[f"mq9-{name}"] = str(int(seconds))
+        for name, span in (("delay", self.delay), ("ttl", self.ttl)):
+            in_unit, number = wire_field(name, "-", span)
+            if number:
+                wishes[f"{_METADATA}{in_unit}"] = str(number)
         for name, value in wishes.items():
             # Spaces at the ends would be lost on the way, a line break would end the header.
             if not value or value != value.strip() or not value.isprintable():
@@ -154,8 +169,30 @@ class NewMessage:
                     f"header {name!r} is {value!r}: it must be text in one line, neither empty "
                     "nor with spaces at its ends"
                 )
-        payload = self.payload.encode() if isinstance(self.payload, str) else bytes(self.payload)
-        return payload, wishes or None
+        return self._bytes(), wishes or None
+
+    def _bytes(self) -> bytes:
+        payload = self.payload
+        if self.json is not MISSING:
+            if payload is not MISSING:
+                raise InvalidField("payload and json are both given: a message has one of them")
+            return _json(self.json)
+        if isinstance(payload, str):
+            return payload.encode()
+        if isinstance(payload, bytes | bytearray | memoryview):
+            return bytes(payload)
+        if payload is MISSING:
+            raise InvalidField("the message has no payload: give bytes or str, or json=")
+        kind = type(payload).__name__
+        raise InvalidField(f"payload is of type {kind}: give bytes or str, or send it as json=")
+
+
+def _json(value: object) -> bytes:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidField(f"json cannot be written as JSON: {error}") from error
 
 
 def _number(written: str) -> int:

@@ -25,6 +25,7 @@ _RANDOM_BYTES = 20
 _NOT_YET = ("backoff", "dedup_window", "subjects")
 
 _Seconds = Annotated[int, between(0, MAX_SECONDS)]
+_Milliseconds = Annotated[int, between(0, MAX_SECONDS * 1000)]
 _AckWait = Annotated[int, between(0, _MAX_ACK_WAIT_S)]
 _AckWaitMs = Annotated[int, between(0, _MAX_ACK_WAIT_S * 1000)]
 _Count = Annotated[int, between(0, _MAX_COUNT)]
@@ -36,6 +37,7 @@ class CreateRequest(Request):
 
     name: str | None = None
     ttl: _Seconds | None = None
+    ttl_ms: _Milliseconds | None = None
     desc: str | None = None
     type: Literal["standard", "latest"] | None = None
     public: bool | None = None
@@ -48,6 +50,7 @@ class CreateRequest(Request):
     max_msgs: _Size | None = None
     max_bytes: _Size | None = None
     max_age: _Seconds | None = None
+    max_age_ms: _Milliseconds | None = None
     max_msg_size: _Size | None = None
     discard: Literal["old", "new"] | None = None
     token: bool | None = None
@@ -99,7 +102,7 @@ class Create:
     def _create(self, address: str, request: CreateRequest) -> bool:
         """False if it was there, and whoever asks for a public mailbox may find it so."""
         policy = _policy(request)
-        ttl_ms = self._server.options.default_ttl_ms if request.ttl is None else request.ttl * 1000
+        ttl_ms = _span_ms(request, "ttl", self._server.options.default_ttl_ms)
         try:
             self._store.create_mailbox(address, ttl_ms=ttl_ms, desc=request.desc or "", **policy)
         except MailboxExists:
@@ -133,8 +136,6 @@ def _policy(request: CreateRequest) -> _Policy:
     for name in _NOT_YET:
         if getattr(request, name) is not None:
             raise Refusal(f"{name} is not supported by this version: leave it out")
-    if request.ack_wait is not None and request.ack_wait_ms is not None:
-        raise Refusal("ack_wait and ack_wait_ms cannot both be given")
     if request.dead_letter is not None:
         check_address(request.dead_letter, "dead_letter")
     return {
@@ -145,12 +146,23 @@ def _policy(request: CreateRequest) -> _Policy:
         "max_msgs": request.max_msgs or 0,
         "max_bytes": request.max_bytes or 0,
         "max_msg_size": request.max_msg_size or 0,
-        "max_age_ms": (request.max_age or 0) * 1000,
-        "ack_wait_ms": request.ack_wait_ms or (request.ack_wait or 0) * 1000,
+        "max_age_ms": _span_ms(request, "max_age"),
+        "ack_wait_ms": _span_ms(request, "ack_wait"),
         "max_deliver": request.max_deliver or 0,
         "max_ack_pending": request.max_ack_pending or 0,
         "dead_letter": request.dead_letter,
     }
+
+
+def _span_ms(request: CreateRequest, name: str, default_ms: int = 0) -> int:
+    """A span of time that can be told in seconds or in milliseconds."""
+    in_s: int | None = getattr(request, name)
+    in_ms: int | None = getattr(request, f"{name}_ms")
+    if in_s is not None and in_ms is not None:
+        raise Refusal(f"{name} and {name}_ms cannot both be given")
+    if in_ms is not None:
+        return in_ms
+    return default_ms if in_s is None else in_s * 1000
 
 
 def _generated() -> str:

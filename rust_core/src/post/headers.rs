@@ -36,7 +36,7 @@ impl Default for Wishes<'_> {
 /// Reads the header block of a SEND.
 pub(super) fn read(block: &[u8]) -> Result<Wishes<'_>, Refusal> {
     let mut wishes = Wishes::default();
-    let mut seen = [false; 5];
+    let mut seen = [false; KNOWN.len()];
     for line in lines(block)? {
         let (name, value) = line?;
         let known = KNOWN.iter().position(|known| name.eq_ignore_ascii_case(known));
@@ -58,16 +58,34 @@ pub(super) fn read(block: &[u8]) -> Result<Wishes<'_>, Refusal> {
         }
         match which {
             0 => wishes.key = value,
-            1 => wishes.delay_ms = seconds(name, value)?,
-            2 => wishes.ttl_ms = seconds(name, value)?,
+            1 => wishes.delay_ms = span_ms(name, value, Unit::Seconds)?,
+            2 => wishes.ttl_ms = span_ms(name, value, Unit::Seconds)?,
             3 => wishes.tags = tags(value)?,
-            _ => wishes.level = Level::named(value).ok_or_else(|| priority_problem(name, value))?,
+            4 => {
+                wishes.level = Level::named(value).ok_or_else(|| priority_problem(name, value))?;
+            }
+            5 => wishes.delay_ms = span_ms(name, value, Unit::Milliseconds)?,
+            _ => wishes.ttl_ms = span_ms(name, value, Unit::Milliseconds)?,
+        }
+    }
+    for (whole, exact) in [(1, 5), (2, 6)] {
+        if seen[whole] && seen[exact] {
+            let [whole, exact] = [whole, exact].map(|at| String::from_utf8_lossy(KNOWN[at]));
+            return Err(format!("{whole} and {exact} cannot both be given").into());
         }
     }
     Ok(wishes)
 }
 
-const KNOWN: [&[u8]; 5] = [b"mq9-key", b"mq9-delay", b"mq9-ttl", b"mq9-tags", b"mq9-priority"];
+const KNOWN: [&[u8]; 7] = [
+    b"mq9-key",
+    b"mq9-delay",
+    b"mq9-ttl",
+    b"mq9-tags",
+    b"mq9-priority",
+    b"mq9-delay-ms",
+    b"mq9-ttl-ms",
+];
 
 /// What mq9 says of a message, and its sender must not.
 const WRITTEN_BY_MQ9: [&[u8]; 4] =
@@ -174,13 +192,24 @@ pub(super) fn stored(headers: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-fn seconds(name: &str, value: &str) -> Result<u64, Refusal> {
+/// What a span of time is told in.
+enum Unit {
+    Seconds,
+    Milliseconds,
+}
+
+fn span_ms(name: &str, value: &str, unit: Unit) -> Result<u64, Refusal> {
+    let (unit_ms, units) = match unit {
+        Unit::Seconds => (1000, "seconds"),
+        Unit::Milliseconds => (1, "milliseconds"),
+    };
+    let most = MAX_SECONDS * 1000 / unit_ms;
     match value.parse::<u64>() {
-        Ok(seconds) if seconds <= MAX_SECONDS => Ok(seconds * 1000),
-        _ => Err(format!(
-            "{name} is {value:?}: it must be a whole number of seconds from 0 to {MAX_SECONDS}"
-        )
-        .into()),
+        Ok(span) if span <= most => Ok(span * unit_ms),
+        _ => {
+            let rule = format!("it must be a whole number of {units} from 0 to {most}");
+            Err(format!("{name} is {value:?}: {rule}").into())
+        }
     }
 }
 
