@@ -7,6 +7,7 @@ mailbox is `MailboxNotFound` in a process of its own and across the network.
 from mq9._core import (
     DiskFull,
     ExportError,
+    GroupNotFound,
     InvalidAddress,
     InvalidField,
     MailboxExists,
@@ -78,6 +79,7 @@ __all__ = [
     "ConnectionLost",
     "DiskFull",
     "ExportError",
+    "GroupNotFound",
     "InvalidAddress",
     "InvalidField",
     "InvalidRequest",

@@ -54,6 +54,14 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// The mailbox has no group of that name, or it was removed.
+    #[error("group {group} of mailbox {mailbox} does not exist")]
+    GroupNotFound {
+        /// The mailbox's address.
+        mailbox: String,
+        /// The group.
+        group: String,
+    },
     /// An acknowledgement of a message that the group was never given.
     #[error("group {group} has not been given msg_id {msg_id}")]
     NotGiven {

@@ -69,6 +69,7 @@ def test_builtin_classes_serve_callers_who_know_only_those() -> None:
     ("name", "args"),
     [
         ("remove_mailbox", ["b"]),
+        ("remove_group", ["b", "g"]),
         ("append_many", ["b", [b""]]),
         ("send", ["b", b""]),
         ("fetch", ["b"]),
@@ -156,6 +157,13 @@ def test_too_many_groups(store: Store) -> None:
     store.fetch("a", group="g", now=NOW)
     with pytest.raises(errors.TooManyGroups, match="mailbox a has 1 groups already"):
         store.fetch("a", group="h", now=NOW)
+    store.remove_group("a", "g", now=NOW)
+    store.fetch("a", group="h", now=NOW)
+
+
+def test_no_such_group(store: Store) -> None:
+    with pytest.raises(errors.GroupNotFound, match=r"^group g of mailbox a does not exist$"):
+        store.remove_group("a", "g", now=NOW)
 
 
 def test_not_given(store: Store) -> None:

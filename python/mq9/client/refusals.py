@@ -16,6 +16,7 @@ _TEXTS: tuple[tuple[re.Pattern[str], type[errors.Mq9Error]], ...] = tuple(
         (r"agent .* is not registered$", errors.AgentNotFound),
         (r"message not found$", errors.MessageNotFound),
         (r"invalid mail_address ", errors.InvalidAddress),
+        (r"(?s)group .* of mailbox .* does not exist$", errors.GroupNotFound),
         (r"group .* has not been given msg_id ", errors.NotGiven),
         (r"message of \d+ bytes is larger than ", errors.MessageTooLarge),
         (r"mailbox .* is full: ", errors.MailboxFull),

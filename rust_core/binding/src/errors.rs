@@ -72,6 +72,8 @@ static MAILBOX_FULL: Class =
     Class::new("MailboxFull", "The mailbox is at a limit and refuses new messages.");
 static TOO_MANY_GROUPS: Class =
     Class::new("TooManyGroups", "The mailbox has as many groups as it may have.");
+static GROUP_NOT_FOUND: Class =
+    Class::new("GroupNotFound", "The mailbox has no group of that name, or it was removed.");
 static NOT_GIVEN: Class =
     Class::new("NotGiven", "An acknowledgement of a message that the group was never given.");
 static STORE_LOCKED: Class = Class::new("StoreLocked", "The directory is in use.");
@@ -90,7 +92,7 @@ static WRITES_STOPPED: Class =
 static NEWER_FORMAT: Class = Class::new("NewerFormat", "A file was written by a newer version.");
 static EXPORT_ERROR: Class = Class::new("ExportError", "An export cannot be made, or go on.");
 
-static ALL: [&Class; 16] = [
+static ALL: [&Class; 17] = [
     &STORE_ERROR,
     &MAILBOX_NOT_FOUND,
     &MAILBOX_EXISTS,
@@ -100,6 +102,7 @@ static ALL: [&Class; 16] = [
     &MESSAGE_TOO_LARGE,
     &MAILBOX_FULL,
     &TOO_MANY_GROUPS,
+    &GROUP_NOT_FOUND,
     &NOT_GIVEN,
     &STORE_LOCKED,
     &DISK_FULL,
@@ -125,6 +128,7 @@ fn class_of(error: &Error) -> &'static Class {
         Error::MessageTooLarge { .. } => &MESSAGE_TOO_LARGE,
         Error::MailboxFull { .. } => &MAILBOX_FULL,
         Error::TooManyGroups { .. } => &TOO_MANY_GROUPS,
+        Error::GroupNotFound { .. } => &GROUP_NOT_FOUND,
         Error::NotGiven { .. } => &NOT_GIVEN,
         Error::Locked => &STORE_LOCKED,
         Error::DiskFull(_) => &DISK_FULL,

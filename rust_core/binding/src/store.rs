@@ -188,6 +188,14 @@ impl Store {
         })
     }
 
+    /// Removes a group; messages stay.
+    #[pyo3(signature = (address, group, *, now=None))]
+    fn remove_group(&self, py: Python<'_>, address: &str, group: &str, now: Given) -> Result<()> {
+        self.enter(py, |running| {
+            running.write(|store| Ok(store.remove_group(address, group, clock::given(now))?))
+        })
+    }
+
     /// Stores messages in order and returns their ids, -1 for those that are delayed.
     #[pyo3(signature = (address, messages, *, now=None))]
     fn append_many(

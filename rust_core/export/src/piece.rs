@@ -172,7 +172,8 @@ impl<'a> Piece<'a> {
             | Op::Delayed(_)
             | Op::DelayEnded { .. }
             | Op::IdsReserved { .. }
-            | Op::GroupReset { .. } => Some(()),
+            | Op::GroupReset { .. }
+            | Op::GroupRemoved { .. } => Some(()),
         };
         if told.is_none() {
             self.damaged_bytes += record.len() as u64;

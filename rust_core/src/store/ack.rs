@@ -54,7 +54,7 @@ impl Store {
         let (Some(slot), Some(at)) = (slot, at) else {
             return ack.msg_ids.first().map_or(Ok(()), |&msg_id| Err(not_given(msg_id)));
         };
-        let Some(group) = slot.groups().get(at) else { return Ok(()) };
+        let Some(group) = slot.group(at) else { return Ok(()) };
         let cumulative = ack.kind == AckKind::Done { only: false };
         let mut planned = Vec::new();
         let level_of = |msg_id| slot.mailbox.get(msg_id).map(|(level, _)| level);
@@ -83,7 +83,7 @@ impl Store {
     /// The group has done with these messages; a work queue removes them.
     fn confirm(&mut self, index: u32, at: usize, msg_ids: &[u64], now: Now) -> Result<()> {
         let Some(slot) = self.state.slot(index) else { return Ok(()) };
-        let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let Some(group) = slot.group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
         let address = slot.mailbox.address.clone();
         let work_queue = slot.mailbox.policy().work_queue;
         if !self.state.in_memory(index) {
@@ -122,7 +122,7 @@ impl Store {
         now: Now,
     ) -> Result<()> {
         let Some(slot) = self.state.slot(index) else { return Ok(()) };
-        let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let Some(group) = slot.group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
         let address = slot.mailbox.address.clone();
         let max_deliver = slot.mailbox.policy().max_deliver;
         if !self.state.in_memory(index) {
@@ -149,7 +149,7 @@ impl Store {
 
     fn extend(&mut self, index: u32, at: usize, msg_ids: &[u64], until_ms: u64) {
         if let Some(slot) = self.state.slot_mut(index)
-            && let Some(group) = slot.groups_mut().get_mut(at)
+            && let Some(group) = slot.group_mut(at)
         {
             for &msg_id in msg_ids {
                 group.group.progress(msg_id, until_ms);
@@ -165,7 +165,7 @@ impl Store {
     /// A message that the group was given and has not done with, while it is stored.
     fn delivered(&self, index: u32, at: usize, msg_id: u64) -> Option<Pick> {
         let slot = self.state.slot(index)?;
-        let pending = slot.groups().get(at)?.group.pending(msg_id)?;
+        let pending = slot.group(at)?.group.pending(msg_id)?;
         let (level, entry) = slot.mailbox.get(msg_id)?;
         Some(Pick { level, entry, count: pending.delivered.count })
     }

@@ -34,7 +34,7 @@ impl Store {
     /// Moves the returned messages of a group that have reached `max_deliver`.
     pub(super) fn bury_exhausted(&mut self, index: u32, at: usize, max_deliver: u32, now: Now) {
         let Some(slot) = self.state.slot(index) else { return };
-        let Some(group) = slot.groups().get(at) else { return };
+        let Some(group) = slot.group(at) else { return };
         for pick in group.group.exhausted(slot.mailbox.lanes(), max_deliver) {
             // What cannot be moved now stays available, undelivered, until it can.
             let _ = self.dead_letter(index, at, &pick, Reason::MaxDeliver, now);
@@ -52,7 +52,7 @@ impl Store {
         now: Now,
     ) -> Result<()> {
         let Some(slot) = self.state.slot(index) else { return Ok(()) };
-        let Some(group) = slot.groups().get(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let Some(group) = slot.group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
         let source = slot.mailbox.address.clone();
         let dead = DeadLetter {
             stamp: Stamp { time_ms: now.wall_ms, address: &source },

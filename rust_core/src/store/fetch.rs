@@ -143,7 +143,7 @@ impl Store {
         if known && !group.force {
             return Ok(start);
         }
-        if !known && slot.groups().len() >= self.options.max_groups {
+        if !known && slot.group_count() >= self.options.max_groups {
             let (mailbox, limit) = (request.address.clone(), self.options.max_groups);
             return Err(Error::TooManyGroups { mailbox, limit });
         }
@@ -285,7 +285,7 @@ impl Store {
                 max_ack_pending: policy.max_ack_pending as usize,
             };
             let lanes = slot.mailbox.lanes();
-            let plan = slot.groups().get(at)?.group.plan_fetch(member, lanes, &limits);
+            let plan = slot.group(at)?.group.plan_fetch(member, lanes, &limits);
             let both = plan.picks.iter().chain(&plan.dead);
             let expired: Vec<u64> = both
                 .filter(|pick| is_expired(&slot.mailbox, &pick.entry, now))

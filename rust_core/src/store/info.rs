@@ -108,7 +108,6 @@ impl Store {
             policy: mailbox.policy().clone(),
             groups: slot
                 .groups()
-                .iter()
                 .map(|g| GroupInfo {
                     name: g.name.to_string(),
                     cursors: *g.group.cursors(),

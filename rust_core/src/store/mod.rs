@@ -16,6 +16,7 @@ mod damage;
 mod dead_letter;
 mod fetch;
 mod fetched;
+mod group;
 mod info;
 mod keep;
 mod live;

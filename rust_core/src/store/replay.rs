@@ -227,6 +227,12 @@ impl<'s> Replay<'s> {
                     self.state.give_back(index, group, msg_id, None);
                 }
             }
+            Op::GroupRemoved { group, .. } => {
+                check_group_name(group)?;
+                if let Some(at) = self.state.slot(index)?.find_group(group) {
+                    self.state.remove_group(index, at);
+                }
+            }
             Op::DeadLettered(dead) => {
                 self.note_assigned(index, dead.msg_id.checked_add(1)?)?;
                 let is_there = self.state.slot(index)?.mailbox.get(dead.msg_id).is_some();
@@ -256,7 +262,7 @@ impl<'s> Replay<'s> {
         let group = self.group_of(index, group)?;
         let member = self.member(member);
         let slot = self.state.slot(index)?;
-        let mut cursors = *slot.groups().get(group)?.group.cursors();
+        let mut cursors = *slot.group(group)?.group.cursors();
         let (mut lost, mut delivered) = (Vec::new(), Vec::new());
         for (level, count, ids) in ranges.runs() {
             let cursor = &mut cursors[level.index()];
@@ -348,9 +354,7 @@ impl<'s> Replay<'s> {
     /// The index of a group. If its start was lost it starts anew from the oldest message: better
     /// twice than never.
     fn group_of(&mut self, index: u32, name: &str) -> Option<usize> {
-        if name.is_empty() || name.len() > MAX_NAME {
-            return None;
-        }
+        check_group_name(name)?;
         match self.state.slot(index)?.find_group(name) {
             Some(at) => Some(at),
             None => self.state.reset_group(index, name, [0; LEVELS]),
@@ -371,6 +375,11 @@ impl<'s> Replay<'s> {
     fn malformed(&mut self, at: Lsn, body: &[u8]) {
         self.damage.push(Damage::at(at, body.len() as u64, DamageKind::Record));
     }
+}
+
+/// `None` if no group can have this name.
+fn check_group_name(name: &str) -> Option<()> {
+    (1..=MAX_NAME).contains(&name.len()).then_some(())
 }
 
 fn newer(at: Lsn, what: String) -> Error {

@@ -18,35 +18,39 @@ pub struct GroupSlot {
     pub timer: Option<(TimerKey, u64)>,
 }
 
-/// The groups of one mailbox. They go only when the mailbox goes.
+/// The groups of one mailbox. A group keeps its index for life: timers and connections know it by that. The place of
+/// a removed one is free for the next. What still refers to it by index finds no group, or the next one, of which
+/// the same may be asked: to look at its leases, or to release what a closed connection holds.
 #[derive(Default)]
-pub struct Groups {
+struct Groups {
     by_name: HashMap<Arc<str>, u32, foldhash::fast::RandomState>,
-    list: Vec<GroupSlot>,
+    list: Vec<Option<GroupSlot>>,
+    free: Vec<u32>,
 }
 
 impl Groups {
-    /// The index of a group.
-    pub fn find(&self, name: &str) -> Option<usize> {
+    fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).map(|&at| at as usize)
     }
 
-    /// Adds a group that is not there yet and returns its index.
-    pub fn add(&mut self, name: &str, group: Group) -> usize {
+    fn add(&mut self, name: &str, group: Group) -> usize {
         let name: Arc<str> = name.into();
-        self.by_name.insert(Arc::clone(&name), self.list.len() as u32);
-        self.list.push(GroupSlot { name, group, timer: None });
-        self.list.len() - 1
+        let at = self.free.pop().unwrap_or(self.list.len() as u32);
+        let replaced = self.by_name.insert(Arc::clone(&name), at);
+        debug_assert!(replaced.is_none(), "the group is there already");
+        let at = at as usize;
+        if at == self.list.len() {
+            self.list.push(None);
+        }
+        self.list[at] = Some(GroupSlot { name, group, timer: None });
+        at
     }
 
-    /// All groups, oldest first.
-    pub fn list(&self) -> &[GroupSlot] {
-        &self.list
-    }
-
-    /// The same, to change them.
-    pub fn list_mut(&mut self) -> &mut [GroupSlot] {
-        &mut self.list
+    fn remove(&mut self, at: usize) -> Option<GroupSlot> {
+        let slot = self.list.get_mut(at)?.take()?;
+        self.by_name.remove(&slot.name);
+        self.free.push(at as u32);
+        Some(slot)
     }
 }
 
@@ -69,20 +73,35 @@ impl Slot {
         Slot { mailbox, groups: None, expiry: None }
     }
 
-    /// All groups.
-    pub fn groups(&self) -> &[GroupSlot] {
-        self.groups.as_deref().map_or(&[], Groups::list)
+    /// All groups, by index.
+    pub fn groups(&self) -> impl Iterator<Item = &GroupSlot> {
+        self.groups.iter().flat_map(|groups| groups.list.iter().flatten())
     }
 
     /// All groups, to change them.
-    pub fn groups_mut(&mut self) -> &mut [GroupSlot] {
-        self.groups.as_deref_mut().map_or(&mut [], Groups::list_mut)
+    pub fn groups_mut(&mut self) -> impl Iterator<Item = &mut GroupSlot> {
+        self.groups.iter_mut().flat_map(|groups| groups.list.iter_mut().flatten())
+    }
+
+    /// How many groups there are.
+    pub fn group_count(&self) -> usize {
+        self.groups.as_deref().map_or(0, |groups| groups.by_name.len())
+    }
+
+    /// The group of an index, unless it was removed.
+    pub fn group(&self, at: usize) -> Option<&GroupSlot> {
+        self.groups.as_deref()?.list.get(at)?.as_ref()
+    }
+
+    /// The same, to change it.
+    pub fn group_mut(&mut self, at: usize) -> Option<&mut GroupSlot> {
+        self.groups.as_deref_mut()?.list.get_mut(at)?.as_mut()
     }
 
     /// How much there is to copy when it is captured.
     pub fn weight(&self) -> usize {
         let lanes = self.mailbox.lanes().iter().map(|(_, lane)| lane.shares());
-        let groups = self.groups().iter().map(|group| group.group.unshared());
+        let groups = self.groups().map(|group| group.group.unshared());
         let sideline = self.mailbox.sideline().map_or(0, Sideline::unshared);
         lanes.sum::<usize>() + groups.sum::<usize>() + sideline
     }
@@ -90,7 +109,7 @@ impl Slot {
     /// Takes deliveries of messages that are not there out of every group.
     pub fn forget_lost_deliveries(&mut self) {
         let Some(groups) = &mut self.groups else { return };
-        for group in groups.list_mut() {
+        for group in groups.list.iter_mut().flatten() {
             let pending = group.group.all_pending().map(|pending| pending.delivered.msg_id);
             let lost: Vec<u64> = pending.filter(|&id| self.mailbox.get(id).is_none()).collect();
             for msg_id in lost {
@@ -104,8 +123,13 @@ impl Slot {
         self.groups.as_deref()?.find(name)
     }
 
-    /// Adds a group that is not there yet.
+    /// Adds a group that is not there yet and returns its index.
     pub fn add_group(&mut self, name: &str, group: Group) -> usize {
         self.groups.get_or_insert_default().add(name, group)
+    }
+
+    /// Takes a group out. Its timer is the caller's to cancel.
+    pub fn remove_group(&mut self, at: usize) -> Option<GroupSlot> {
+        self.groups.as_deref_mut()?.remove(at)
     }
 }

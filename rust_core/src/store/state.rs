@@ -377,10 +377,18 @@ impl State {
         let slot = self.slot_mut(index)?;
         match slot.find_group(name) {
             Some(at) => {
-                slot.groups_mut().get_mut(at)?.group.reset(start);
+                slot.group_mut(at)?.group.reset(start);
                 Some(at)
             }
             None => Some(slot.add_group(name, Group::new(start))),
+        }
+    }
+
+    /// A group goes, and with it what it was given. The messages stay.
+    pub fn remove_group(&mut self, index: u32, group: usize) {
+        let removed = self.slot_mut(index).and_then(|slot| slot.remove_group(group));
+        if let Some((timer, _)) = removed.and_then(|removed| removed.timer) {
+            self.timers.mono.cancel(timer);
         }
     }
 
@@ -394,14 +402,14 @@ impl State {
         deliveries: impl IntoIterator<Item = Delivered>,
         lease_until_ms: Option<u64>,
     ) -> usize {
-        let slot = self.slot_mut(index).and_then(|slot| slot.groups_mut().get_mut(group));
+        let slot = self.slot_mut(index).and_then(|slot| slot.group_mut(group));
         slot.map_or(0, |slot| slot.group.apply_delivered(member, deliveries, lease_until_ms))
     }
 
     /// Messages were given to a member, and the record of that is lost.
     pub fn recover_deliveries(&mut self, index: u32, group: usize, deliveries: Vec<Delivered>) {
         if let Some(slot) = self.slot_mut(index)
-            && let Some(slot) = slot.groups_mut().get_mut(group)
+            && let Some(slot) = slot.group_mut(group)
         {
             slot.group.recover_deliveries(deliveries);
         }
@@ -410,7 +418,7 @@ impl State {
     /// Messages were confirmed by a group.
     pub fn confirm(&mut self, index: u32, group: usize, msg_ids: impl Iterator<Item = u64>) {
         if let Some(slot) = self.slot_mut(index)
-            && let Some(slot) = slot.groups_mut().get_mut(group)
+            && let Some(slot) = slot.group_mut(group)
         {
             slot.group.apply_acked(msg_ids);
         }
@@ -425,7 +433,7 @@ impl State {
         msg_id: u64,
         until_ms: Option<u64>,
     ) -> bool {
-        let slot = self.slot_mut(index).and_then(|slot| slot.groups_mut().get_mut(group));
+        let slot = self.slot_mut(index).and_then(|slot| slot.group_mut(group));
         slot.is_some_and(|slot| slot.group.nak(msg_id, until_ms))
     }
 
@@ -435,7 +443,7 @@ impl State {
             return;
         };
         let number = slot.mailbox.number;
-        let Some(slot) = slot.groups_mut().get_mut(group) else { return };
+        let Some(slot) = slot.group_mut(group) else { return };
         let wanted = slot.group.next_deadline_ms();
         match (wanted, slot.timer) {
             // An earlier timer finds nothing ended and arms again: cheaper than moving it each time.

@@ -190,7 +190,7 @@ impl Store {
         let (index, at) = (timer.slot, timer.id as usize);
         let Some(slot) = self.state.slot_mut(index) else { return };
         let max_deliver = slot.mailbox.policy().max_deliver;
-        let Some(group) = slot.groups_mut().get_mut(at) else { return };
+        let Some(group) = slot.group_mut(at) else { return };
         group.timer = None;
         let returned = group.group.expire_leases(now.mono_ms);
         if returned > 0 {

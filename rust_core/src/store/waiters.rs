@@ -63,6 +63,16 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
+    /// The waits for a group of a mailbox.
+    fn of_group<'a>(&'a self, slot: u32, group: &'a str) -> impl Iterator<Item = u64> + 'a {
+        let waits_for = move |id: &u64| {
+            let waiter = self.by_id.get(id);
+            let of = waiter.and_then(|waiter| waiter.request.group.as_ref());
+            of.is_some_and(|of| of.name == group)
+        };
+        self.by_slot.get(&slot).into_iter().flatten().copied().filter(waits_for)
+    }
+
     fn take(&mut self, id: u64) -> Option<Waiter> {
         let waiter = self.by_id.remove(&id)?;
         if let Some(queue) = self.by_slot.get_mut(&waiter.slot) {
@@ -142,9 +152,9 @@ impl Store {
             if self.state.slot_of(slot, number).is_none() {
                 continue;
             }
-            let groups = self.state.slot_mut(slot).map(|slot| slot.groups_mut());
-            if let Some(group) = groups.and_then(|groups| groups.get_mut(group)) {
-                group.group.release_member(&member);
+            let of = self.state.slot_mut(slot).and_then(|slot| slot.group_mut(group));
+            if let Some(of) = of {
+                of.group.release_member(&member);
             }
             self.state.arm_leases(slot, group);
             self.mark_ready(slot);
@@ -190,10 +200,22 @@ impl Store {
     pub(super) fn fail_waiters(&mut self, slot: u32, address: &str) {
         let queue = self.waiters.by_slot.get(&slot);
         let ids: Vec<u64> = queue.into_iter().flatten().copied().collect();
-        for id in ids {
-            if self.cancel_wait(id) {
-                let outcome = Err(Error::MailboxNotFound(address.to_owned()));
-                self.waiters.completed.push(Completion { waiter: id, outcome });
+        self.fail(ids, || Error::MailboxNotFound(address.to_owned()));
+    }
+
+    /// The group has gone: who waits for it is told so.
+    pub(super) fn fail_waiters_of_group(&mut self, slot: u32, mailbox: &str, group: &str) {
+        let ids = self.waiters.of_group(slot, group).collect();
+        self.fail(ids, || Error::GroupNotFound {
+            mailbox: mailbox.to_owned(),
+            group: group.to_owned(),
+        });
+    }
+
+    fn fail(&mut self, waiters: Vec<u64>, error: impl Fn() -> Error) {
+        for waiter in waiters {
+            if self.cancel_wait(waiter) {
+                self.waiters.completed.push(Completion { waiter, outcome: Err(error()) });
             }
         }
     }

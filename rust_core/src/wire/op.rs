@@ -44,10 +44,12 @@ pub mod kind {
     pub const MAILBOX_REMOVED_AT: u8 = 17;
     /// A group is done with a message that it could not process.
     pub const DEAD_LETTERED: u8 = 18;
+    /// A group was removed.
+    pub const GROUP_REMOVED: u8 = 19;
 
     /// Whether this version knows a kind.
     pub fn is_known(kind: u8) -> bool {
-        (OPENED..=DEAD_LETTERED).contains(&kind)
+        (OPENED..=GROUP_REMOVED).contains(&kind)
     }
 }
 
@@ -283,6 +285,15 @@ pub enum Op<'a> {
     },
     /// A group is done with a message that it could not process.
     DeadLettered(DeadLetter<'a>),
+    /// A group was removed, with all it remembered.
+    GroupRemoved {
+        /// When and where.
+        stamp: Stamp<'a>,
+        /// The group.
+        group: &'a str,
+        /// Why.
+        cause: u8,
+    },
 }
 
 impl<'a> Op<'a> {
@@ -307,6 +318,7 @@ impl<'a> Op<'a> {
             Op::Returned { stamp: None, .. } => kind::RETURNED,
             Op::Returned { .. } => kind::RETURNED_AT,
             Op::DeadLettered(_) => kind::DEAD_LETTERED,
+            Op::GroupRemoved { .. } => kind::GROUP_REMOVED,
         }
     }
 
@@ -327,6 +339,7 @@ impl<'a> Op<'a> {
             }
             Op::MailboxRemoved { stamp, .. } => 8 + stamp_len(stamp),
             Op::DeadLettered(dead) => dead.max_len(),
+            Op::GroupRemoved { stamp, group, .. } => 8 + stamp.max_len() + group.len(),
             Op::Opened { .. } | Op::DelayEnded { .. } | Op::IdsReserved { .. } => 32,
         }
     }
@@ -372,6 +385,11 @@ impl<'a> Op<'a> {
                 out.extend_from_slice(ranges);
             }
             Op::DeadLettered(dead) => dead.encode(out),
+            Op::GroupRemoved { stamp, group, cause } => {
+                stamp.encode(out);
+                out.put_short(group.as_bytes());
+                out.put_u8(*cause);
+            }
         }
     }
 
@@ -406,6 +424,7 @@ impl<'a> Op<'a> {
                 })
             }
             kind::DEAD_LETTERED => DeadLetter::decode(&mut from).map(Op::DeadLettered),
+            kind::GROUP_REMOVED => Op::decode_group_removed(&mut from),
             _ => return Ok(None),
         };
         op.map(Some).ok_or(Malformed)
@@ -432,6 +451,11 @@ impl<'a> Op<'a> {
             *id = from.u64()?;
         }
         Some(Op::GroupReset { group, start, next_id: from.u64()? })
+    }
+
+    fn decode_group_removed(from: &mut Reader<'a>) -> Option<Op<'a>> {
+        let stamp = Stamp::decode(from)?;
+        Some(Op::GroupRemoved { stamp, group: from.short_str()?, cause: from.u8()? })
     }
 
     fn decode_mailbox_removed(from: &mut Reader<'a>) -> Option<Op<'a>> {

@@ -251,6 +251,7 @@ impl MailboxModel {
                     self.groups.entry(group.to_owned()).or_default().pending.remove(&msg_id);
                 }
             }
+            Op::GroupRemoved { group, .. } => drop(self.groups.remove(group)),
             Op::DeadLettered(dead) => {
                 self.next_id = self.next_id.max(dead.msg_id + 1);
                 let group = self.groups.entry(dead.group.to_owned()).or_default();

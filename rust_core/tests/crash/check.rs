@@ -281,7 +281,17 @@ fn check_mailbox(
             return Err(format!("{address}: {} messages, not {least}", found.messages.len()));
         }
     }
+    // The removal of a group is a promise like any other.
+    for name in found.groups.keys() {
+        if !kept.iter().any(|s| s.groups.contains_key(name)) {
+            return Err(format!("{address}: group {name} came back"));
+        }
+    }
     for (name, group) in &kept[0].groups {
+        // It may have been removed since.
+        if !kept.iter().all(|s| s.groups.contains_key(name)) {
+            continue;
+        }
         let Some(found_group) = found.groups.get(name) else {
             return Err(format!("{address}: group {name} is lost"));
         };

@@ -54,7 +54,10 @@ fn ack(address: &'static str, group: &'static str, kind: AckKind, nth: usize) ->
 
 /// Every kind of command, over several segments, checkpoints, compactions and openings.
 pub fn everything() -> Vec<Step> {
-    use Step::{Checkpoint, Close, Delete, Flush, Kill, Maintain, Pin, Remove, Rotate, Sync, Wait};
+    use Step::{
+        Checkpoint, Close, Delete, Flush, Kill, Maintain, Pin, Remove, RemoveGroup, Rotate, Sync,
+        Wait,
+    };
     let mut steps: Vec<Step> =
         ["a", "work", "limit", "last", "fail", "wfail", "mem", "brief"].map(create).to_vec();
     steps.push(Sync);
@@ -100,6 +103,17 @@ pub fn everything() -> Vec<Step> {
     }
     steps.extend([Close, send("a", 20), fetch("a", "late", 3), Flush, Kill, send("a", 20), Sync]);
     steps.extend([Remove("gone"), Maintain, Close, send("a", 9), Sync]);
+    // One group of three goes, comes again in its place and goes with its records in two segments.
+    steps.extend([fetch("a", "late", 9), RemoveGroup("a", "late"), Sync, fetch("a", "next", 2)]);
+    steps.extend([
+        fetch("a", "late", 2),
+        ack("a", "late", DONE, 1),
+        Sync,
+        RemoveGroup("a", "next"),
+    ]);
+    steps.extend([fetch("work", "w", 9), RemoveGroup("work", "w"), Flush, fetch("work", "w", 1)]);
+    steps.extend([Sync, RemoveGroup("a", "late"), Rotate, send("a", 30), Checkpoint, Kill]);
+    steps.extend([fetch("a", "late", 1), Sync, RemoveGroup("a", "g"), Close, send("a", 9), Sync]);
     steps
 }
 
@@ -125,7 +139,7 @@ pub fn random(dice: &mut Dice, len: usize) -> Vec<Step> {
     while steps.len() < len {
         let address = dice.one(&addresses);
         let group = dice.one(&["g", "h"]);
-        let step = match dice.below(24) {
+        let step = match dice.below(25) {
             0..=7 => Step::Send(address, random_with(dice, address)),
             8..=10 => Step::Fetch(address, group, dice.one(&["one", "two"]), dice.one(&[1, 3, 9])),
             11..=13 => {
@@ -139,6 +153,7 @@ pub fn random(dice: &mut Dice, len: usize) -> Vec<Step> {
             18 | 19 => Step::Sync,
             20 => Step::Checkpoint,
             21 => Step::Maintain,
+            23 => Step::RemoveGroup(address, group),
             22 => Step::Pin("a", group, dice.one(&[Start::Latest, Start::Earliest])),
             _ => match dice.below(3) {
                 0 => Step::Close,

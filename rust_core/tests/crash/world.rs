@@ -53,6 +53,7 @@ pub enum Step {
     Ack(&'static str, &'static str, AckKind, usize),
     Delete(&'static str, usize),
     Remove(&'static str),
+    RemoveGroup(&'static str, &'static str),
     Wait(u64),
     Flush,
     Sync,
@@ -228,6 +229,11 @@ impl World {
                 self.batches.retain(|(of, _), _| of != address);
                 self.given.retain(|(of, _), _| of != address);
                 store.remove_mailbox(address, now)
+            }
+            Step::RemoveGroup(address, group) => {
+                self.batches.remove(&(address, group));
+                self.given.remove(&(address, group));
+                store.remove_group(address, group, now)
             }
             Step::Flush => store.flush(),
             Step::Sync => store.sync(),

@@ -87,7 +87,7 @@ fn the_golden_segments_have_every_kind_of_record() {
     let kinds = |version| records(version).iter().map(|record| record.0).collect::<BTreeSet<u8>>();
     assert_eq!(kinds(UNTIMED), (kind::OPENED..=kind::RETURNED).collect());
     let retired = [3, 7, 10, 11, 12];
-    let written = (kind::OPENED..=kind::DEAD_LETTERED).filter(|kind| !retired.contains(kind));
+    let written = (kind::OPENED..=kind::GROUP_REMOVED).filter(|kind| !retired.contains(kind));
     assert_eq!(kinds(TODAY), written.collect());
 }
 
@@ -191,6 +191,12 @@ fn records_about_groups_are_as_documented() {
         assert_eq!((&body[..2], u32_at(body, 2)), (&b"\x01g"[..], 1));
         assert_eq!((u64_at(body, 6), u32_at(body, 14), body.len()), (msg_id, 1, 18));
     }
+}
+
+#[test]
+fn the_removal_of_a_group_is_as_documented() {
+    let removed = &bodies(kind::GROUP_REMOVED)[0];
+    assert_eq!((u64_at(removed, 0), &removed[8..]), (T + 202, &b"\x04gone\x01g\x01"[..]));
 }
 
 #[test]

@@ -16,9 +16,9 @@ use mq9_core::log::names;
 use mq9_sim::SimDisk;
 
 /// What today's code writes.
-const TODAY: &str = "v1.3";
+const TODAY: &str = "v1.4";
 /// What earlier code wrote.
-const EARLIER: [&str; 3] = ["v1", "v1.1", "v1.2"];
+const EARLIER: [&str; 4] = ["v1", "v1.1", "v1.2", "v1.3"];
 
 fn folder(of: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(of)

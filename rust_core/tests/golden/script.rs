@@ -97,6 +97,7 @@ pub fn run() -> SimDisk {
     store.fetch(Fetch::group("gone", "g", 10), at(202)).unwrap();
     let (group, kind) = ("g", AckKind::Terminate);
     store.ack(&Ack { address: "gone", group, msg_ids: &[1], kind }, at(202)).unwrap();
+    store.remove_group("gone", "g", at(202)).unwrap();
     store.remove_mailbox("gone", at(202)).unwrap();
     store.remove_mailbox("gone.dead", at(202)).unwrap();
     store.rotate(at(203)).unwrap();

@@ -2,6 +2,7 @@
 
 mod basics;
 mod captured;
+mod groups;
 mod large_checkpoint;
 mod regressions;
 mod space;

@@ -61,6 +61,10 @@ pub enum Command {
     Remove {
         address: &'static str,
     },
+    RemoveGroup {
+        address: &'static str,
+        group: &'static str,
+    },
     Send {
         address: &'static str,
         message: NewMessage,
@@ -272,7 +276,8 @@ impl Command {
             745..770 => Command::Delete { address: draw.address(), aim: draw.below(10) },
             770..785 => Command::Disconnect { conn: draw.below(CONNS as u64) as usize },
             785..790 => Command::CancelWait { nth: draw.below(4) as usize },
-            790..860 => Command::Pass { ms: 1 + draw.below(60) },
+            790..805 => Command::RemoveGroup { address: draw.address(), group: draw.group() },
+            805..860 => Command::Pass { ms: 1 + draw.below(60) },
             860..890 => Command::Pass { ms: 100 + draw.below(2000) },
             890..893 => Command::Pass { ms: draw.below(30_000) },
             893..900 => Command::Jump { ms: 5000 - draw.below(4000) as i64 },

@@ -36,6 +36,7 @@ pub enum Refusal {
     TooLarge,
     Full,
     TooManyGroups,
+    NoGroup,
     NotGiven,
     Unexpected,
 }
@@ -50,6 +51,7 @@ impl From<&Error> for Refusal {
             Error::MessageTooLarge { .. } => Refusal::TooLarge,
             Error::MailboxFull { .. } => Refusal::Full,
             Error::TooManyGroups { .. } => Refusal::TooManyGroups,
+            Error::GroupNotFound { .. } => Refusal::NoGroup,
             Error::NotGiven { .. } => Refusal::NotGiven,
             _ => Refusal::Unexpected,
         }
@@ -200,14 +202,25 @@ impl Model {
     fn drop_mailbox(&mut self, address: &str) {
         self.mailboxes.retain(|mailbox| mailbox.address != address);
         self.holders.retain(|(_, held)| held != address);
-        let waiters = std::mem::take(&mut self.waiters);
-        for waiter in waiters {
-            if waiter.request.address == address {
-                self.over.push((waiter.id, Reply::Refused(Refusal::NotFound)));
-            } else {
-                self.waiters.push(waiter);
-            }
-        }
+        self.refuse_waiters(Refusal::NotFound, |waiter| waiter.request.address == address);
+    }
+
+    pub fn remove_group(&mut self, address: &str, group: &str) -> Result<Reply, Refusal> {
+        let groups = &mut self.get(address)?.groups;
+        let at = groups.iter().position(|g| g.name == group).ok_or(Refusal::NoGroup)?;
+        groups.remove(at);
+        self.refuse_waiters(Refusal::NoGroup, |waiter| {
+            let of = waiter.request.group.as_ref();
+            waiter.request.address == address && of.is_some_and(|of| of.name == group)
+        });
+        Ok(Reply::Done)
+    }
+
+    fn refuse_waiters(&mut self, refusal: Refusal, which: impl Fn(&Waiter) -> bool) {
+        let (refused, waiting) = self.waiters.drain(..).partition(|waiter| which(waiter));
+        self.waiters = waiting;
+        let refused: Vec<Waiter> = refused;
+        self.over.extend(refused.into_iter().map(|waiter| (waiter.id, Reply::Refused(refusal))));
     }
 
     pub fn send(&mut self, address: &str, send: &Send<'_>) -> Result<Reply, Refusal> {
@@ -318,6 +331,8 @@ impl Model {
             cursors: group.cursors,
             outstanding: group.deliveries.len() as u64,
         });
+        let mut groups: Vec<GroupInfo> = groups.collect();
+        groups.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Reply::Info(Box::new(MailboxInfo {
             address: mailbox.address.clone(),
             desc: String::new(),
@@ -328,7 +343,7 @@ impl Model {
             bytes: mailbox.bytes(),
             next_id: mailbox.next_id,
             policy: mailbox.policy.clone(),
-            groups: groups.collect(),
+            groups,
         })))
     }
 }

@@ -156,6 +156,10 @@ impl Run {
             Command::Remove { address } => {
                 (reply(store.remove_mailbox(address, now), done), expected(model.remove(address)))
             }
+            Command::RemoveGroup { address, group } => {
+                let removed = reply(store.remove_group(address, group, now), done);
+                (removed, expected(model.remove_group(address, group)))
+            }
             Command::Send { address, message } => {
                 let send = Send {
                     level: message.level,
@@ -369,7 +373,11 @@ impl Run {
 
     fn compare_info(&mut self, address: &str) -> Result<(), Stop> {
         let info = self.store.get_mut().mailbox(address, self.now);
-        let info = reply(info, |info| Reply::Info(Box::new(info)));
+        let info = reply(info, |mut info| {
+            // A new group may take the place of a removed one: their order means nothing.
+            info.groups.sort_by(|a, b| a.name.cmp(&b.name));
+            Reply::Info(Box::new(info))
+        });
         agree("the mailbox", info, expected(self.model.info(address)))
     }
 

@@ -121,7 +121,7 @@ impl Captured {
         captured.delayed.clone_from(&sideline.delayed);
         let lanes = mailbox.lanes().iter().filter(|(_, lane)| !lane.is_empty());
         captured.lanes = lanes.map(|(level, lane)| (*level, lane.snapshot())).collect();
-        let groups = slot.groups().iter();
+        let groups = slot.groups();
         captured.groups = groups.map(|g| (Arc::clone(&g.name), g.group.snapshot())).collect();
         captured
     }

@@ -1,0 +1,179 @@
+//! Groups that go: what they held, who waits for them, and the places they leave.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use mq9_core::error::Error;
+use mq9_core::mailbox::{Policy, Tier};
+use mq9_core::store::{
+    Ack, AckKind, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Options, Send, Store,
+};
+use mq9_core::time::Now;
+use mq9_sim::SimDisk;
+
+const START: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 5_000 };
+const ACK_WAIT_MS: u64 = 30_000;
+
+fn at(ms: u64) -> Now {
+    Now { wall_ms: START.wall_ms + ms, mono_ms: START.mono_ms + ms }
+}
+
+fn open(disk: &SimDisk, options: Options) -> Store {
+    Store::open(Arc::new(disk.clone()), options, 42, START).unwrap()
+}
+
+fn store(policy: Policy, options: Options) -> Store {
+    let mut store = open(&SimDisk::new(), options);
+    let new = NewMailbox { address: "a", policy, ..Default::default() };
+    store.create_mailbox(&new, START).unwrap();
+    store
+}
+
+fn send(store: &mut Store, payload: &[u8]) {
+    store.send("a", &Send::new(payload), START).unwrap();
+}
+
+fn fetch(store: &mut Store, conn: u64, group: &str, now: Now) -> Vec<(u64, u32)> {
+    match store.fetch(Fetch { conn, ..Fetch::group("a", group, 10) }, now).unwrap() {
+        FetchOutcome::Messages(batch) => {
+            batch.iter().map(|(meta, _)| (meta.msg_id, meta.deliveries)).collect()
+        }
+        FetchOutcome::Waiting(_) => panic!("did not ask to wait"),
+    }
+}
+
+fn wait(store: &mut Store, group: &str) -> u64 {
+    let request = Fetch { conn: 9, wait_ms: 60_000, ..Fetch::group("a", group, 10) };
+    match store.fetch(request, START).unwrap() {
+        FetchOutcome::Waiting(waiter) => waiter,
+        FetchOutcome::Messages(_) => panic!("there should be nothing"),
+    }
+}
+
+fn names(store: &mut Store) -> Vec<String> {
+    let info = store.mailbox("a", START).unwrap();
+    info.groups.into_iter().map(|group| group.name).collect()
+}
+
+#[test]
+fn a_removed_group_starts_over_and_others_stay() {
+    let mut store = store(Policy::default(), Options::default());
+    send(&mut store, b"0");
+    send(&mut store, b"1");
+    assert_eq!(fetch(&mut store, 1, "g", START), [(0, 1), (1, 1)]);
+    assert_eq!(fetch(&mut store, 1, "h", START), [(0, 1), (1, 1)]);
+    store.remove_group("a", "g", START).unwrap();
+    assert_eq!(names(&mut store), ["h"]);
+    let ack =
+        |group| Ack { address: "a", group, msg_ids: &[1], kind: AckKind::Done { only: false } };
+    assert!(matches!(store.ack(&ack("g"), START), Err(Error::NotGiven { .. })));
+    store.ack(&ack("h"), START).unwrap();
+    assert_eq!(fetch(&mut store, 1, "h", START), []);
+    assert_eq!(fetch(&mut store, 2, "g", START), [(0, 1), (1, 1)]);
+}
+
+#[test]
+fn what_is_not_there_cannot_be_removed() {
+    let mut store = store(Policy::default(), Options::default());
+    let gone = store.remove_group("a", "g", START).unwrap_err();
+    assert_eq!(gone.to_string(), "group g of mailbox a does not exist");
+    let gone = store.remove_group("b", "g", START).unwrap_err();
+    assert_eq!(gone.to_string(), "mailbox b does not exist");
+    assert_eq!(fetch(&mut store, 1, "g", START), []);
+    store.remove_group("a", "g", START).unwrap();
+    assert!(matches!(store.remove_group("a", "g", START), Err(Error::GroupNotFound { .. })));
+}
+
+#[test]
+fn a_mailbox_full_of_groups_has_room_again() {
+    let mut store = store(Policy::default(), Options { max_groups: 3, ..Options::default() });
+    for name in ["g", "h", "i"] {
+        assert_eq!(fetch(&mut store, 1, name, START), []);
+    }
+    let refused = store.fetch(Fetch::group("a", "j", 1), START);
+    assert!(matches!(refused, Err(Error::TooManyGroups { .. })));
+    store.remove_group("a", "h", START).unwrap();
+    assert_eq!(fetch(&mut store, 1, "j", START), []);
+    assert_eq!(names(&mut store), ["g", "j", "i"]);
+    assert!(store.fetch(Fetch::group("a", "h", 1), START).is_err());
+}
+
+#[test]
+fn waits_of_a_removed_group_end_with_an_error_and_no_others() {
+    let mut store = store(Policy::default(), Options::default());
+    let (first, second, other) =
+        (wait(&mut store, "g"), wait(&mut store, "g"), wait(&mut store, "h"));
+    store.remove_group("a", "g", START).unwrap();
+    let done = store.completions(START);
+    assert_eq!(done.iter().map(|done| done.waiter).collect::<Vec<_>>(), [first, second]);
+    for done in &done {
+        let error = done.outcome.as_ref().unwrap_err();
+        assert_eq!(error.to_string(), "group g of mailbox a does not exist");
+    }
+    assert_eq!((store.waiting(), store.waits_of(9)), (1, 1));
+    send(&mut store, b"0");
+    let done = store.completions(START);
+    assert_eq!((done.len(), done[0].waiter), (1, other));
+}
+
+/// The timer of the first group's lease, and what its connection held, must mean nothing to the second.
+#[test]
+fn the_place_of_a_removed_group_is_used_again_safely() {
+    let mut store = store(Policy::default(), Options::default());
+    send(&mut store, b"0");
+    assert_eq!(fetch(&mut store, 1, "g", START), [(0, 1)]);
+    store.remove_group("a", "g", START).unwrap();
+    assert_eq!(store.sleep_ms(START), None);
+    assert_eq!(fetch(&mut store, 2, "h", at(10_000)), [(0, 1)]);
+    // The lease of g would end here.
+    store.tick(at(ACK_WAIT_MS + 1));
+    assert_eq!(fetch(&mut store, 3, "h", at(ACK_WAIT_MS + 1)), []);
+    // And the connection that held it goes.
+    store.disconnect(1, at(ACK_WAIT_MS + 2));
+    assert_eq!(fetch(&mut store, 3, "h", at(ACK_WAIT_MS + 2)), []);
+    assert_eq!(fetch(&mut store, 3, "h", at(ACK_WAIT_MS + 10_000)), [(0, 2)]);
+    // Nothing is left to wake up for but the lease of h.
+    let sleep = store.sleep_ms(at(ACK_WAIT_MS + 10_000));
+    assert_eq!(sleep, Some(ACK_WAIT_MS));
+}
+
+#[test]
+fn a_work_queue_keeps_what_a_removed_group_has_not_acknowledged() {
+    let policy = Policy { work_queue: true, ..Policy::default() };
+    let mut store = store(policy, Options::default());
+    for payload in [b"0", b"1", b"2"] {
+        send(&mut store, payload);
+    }
+    assert_eq!(fetch(&mut store, 1, "w", START), [(0, 1), (1, 1), (2, 1)]);
+    let kind = AckKind::Done { only: true };
+    store.ack(&Ack { address: "a", group: "w", msg_ids: &[1], kind }, START).unwrap();
+    store.remove_group("a", "w", START).unwrap();
+    assert_eq!(store.mailbox("a", START).unwrap().messages, 2);
+    // Whoever comes next has them at once, and as if for the first time.
+    assert_eq!(fetch(&mut store, 2, "w", START), [(0, 1), (2, 1)]);
+}
+
+#[test]
+fn a_removed_group_stays_away_over_restarts() {
+    for tier in [Tier::Durable, Tier::Memory] {
+        let disk = SimDisk::new();
+        let mut store = open(&disk, Options::default());
+        let policy = Policy { tier, ..Policy::default() };
+        let new = NewMailbox { address: "a", policy, ..Default::default() };
+        store.create_mailbox(&new, START).unwrap();
+        send(&mut store, b"0");
+        for group in ["g", "h"] {
+            let (name, member) = (group.to_owned(), MemberId::Named("m".to_owned()));
+            let group = Some(GroupFetch { name, member, force: false });
+            store.fetch(Fetch { group, ..Fetch::all("a") }, START).unwrap();
+        }
+        store.remove_group("a", "g", START).unwrap();
+        let left: &[&str] = if tier == Tier::Durable { &["h"] } else { &[] };
+        store.sync().unwrap();
+        let mut killed = open(&disk.snapshot(), Options::default());
+        assert_eq!(names(&mut killed), left, "from the log");
+        store.close().unwrap();
+        let mut store = open(&disk, Options::default());
+        assert_eq!(names(&mut store), left, "from a checkpoint");
+    }
+}
