@@ -312,6 +312,18 @@ class Client:
         """Remove a message; `MessageNotFound` if it is not there."""
         await self._ask(f"MSG.DELETE.{_address(address)}.{int(msg_id)}", {}, timeout)
 
+    async def remove_group(
+        self,
+        address: str,
+        group: str,
+        *,
+        token: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Remove a group and what it remembers; messages stay. Operators need no `token`."""
+        body = {"group_name": group, "token": token}
+        await self._ask(f"GROUP.REMOVE.{_address(address)}", body, timeout)
+
     def consume(
         self,
         address: str,

@@ -8,6 +8,7 @@ from mq9.commands.agent import Agents
 from mq9.commands.delete import Delete
 from mq9.commands.desk import Desk
 from mq9.commands.discover import Discover
+from mq9.commands.group import RemoveGroup
 from mq9.commands.mailbox import Create
 from mq9.commands.owner import Owners
 from mq9.commands.public import PublicMailboxes
@@ -34,6 +35,7 @@ class Commands:
         for command in (
             Create(server, tokens, public).command,
             Remove(store, owners).command,
+            RemoveGroup(store, owners).command,
             Query(server).command,
             Delete(store).command,
             public.command,

@@ -43,7 +43,7 @@ impl Shape {
     /// The form in which the command at `subject` answers.
     pub fn of(subject: &[u8]) -> Shape {
         let command = subject.strip_prefix(b"$mq9.AI.").unwrap_or_default();
-        let forms: [(&[u8], Shape); 7] = [
+        let forms: [(&[u8], Shape); 8] = [
             (b"MSG.SEND.", Shape::Sent),
             (b"MSG.FETCH.", Shape::Messages),
             (b"MSG.QUERY.", Shape::Messages),
@@ -51,6 +51,7 @@ impl Shape {
             (b"MAILBOX.CREATE", Shape::Created),
             (b"MAILBOX.REMOVE.", Shape::Removed),
             (b"MAILBOX.PURGE.", Shape::Purged),
+            (b"GROUP.REMOVE.", Shape::Removed),
         ];
         let known = forms.iter().find(|(name, _)| command.starts_with(name));
         known.map_or(Shape::Plain, |(_, shape)| *shape)
