@@ -391,7 +391,7 @@ def test_doctor_finds_a_message_that_was_damaged_on_the_disk(data: Path) -> None
     assert segment.name in done.stdout
     assert "set aside" in done.stdout
     # What was found is set aside; the rest is sound.
-    again = json.loads(printed(run("", "doctor", str(data), "--json")))
+    again = json.loads(printed(run("", "doctor", str(data), "--json"), 1))
     assert (again["messages"], again["damage"]) == (149, [])
     assert again["files"]["set_aside"]["count"] == 1
 

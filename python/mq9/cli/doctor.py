@@ -55,7 +55,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
         _print(report)
     if report["in_use"]:
         return UNREACHABLE
-    return REFUSED if report["damage"] else OK
+    return REFUSED if report["damage"] or report["files"]["set_aside"]["count"] else OK
 
 
 def _files(folder: Path) -> dict[str, Any]:
@@ -144,9 +144,8 @@ def _print(report: dict[str, Any]) -> None:
     told["reclaimable"] = f"{reclaimable} of {size(report['log_bytes'])}, by itself while it runs"
     if files["set_aside"]["count"]:
         count, amount = files["set_aside"]["count"], size(files["set_aside"]["bytes"])
-        told["set aside"] = (
-            f"{count} damaged-* files ({amount}): remove them when nobody needs them"
-        )
+        files_of = "1 damaged-* file" if count == 1 else f"{count} damaged-* files"
+        told["set aside"] = f"{files_of} ({amount}): move or remove what you have looked at"
     pairs(told)
     if report["damage"]:
         print("\nDamaged (each costs the messages it lies in, all else is sound):")

@@ -2,7 +2,7 @@
 
 OK = 0
 REFUSED = 1
-"""The broker refused the request, or `doctor` found damage."""
+"""The broker refused the request, or `doctor` found damage, now or earlier."""
 USAGE = 2
 """The command line is wrong."""
 UNREACHABLE = 3

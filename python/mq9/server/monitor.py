@@ -93,7 +93,9 @@ class Monitor:
             return _line({"status": "error", "error": "the server takes no new clients"}, 500)
         if stopped := self._running.store.info().writes_stopped:
             return _line({"status": "unavailable", "error": f"the store: {stopped}"}, 503)
-        return _line({"status": "ok"}, 200)
+        # Damage that was isolated is no reason to send clients elsewhere.
+        warning = self._running.watch.warning()
+        return _line({"status": "ok", **({"warning": warning} if warning else {})}, 200)
 
 
 def _document(document: Mapping[str, Any]) -> Response:

@@ -16,6 +16,7 @@ from mq9.server.info import Identity
 from mq9.server.logs import Log
 from mq9.server.passwords import Passwords
 from mq9.server.permissions import PermissionTable
+from mq9.server.store_watch import StoreWatch
 from mq9.server.tls import server_context
 from mq9.store import Store
 
@@ -94,6 +95,10 @@ class Running:
     """What `/varz` says of the continuous export; None without one."""
     started_ms: int = field(default_factory=now_ms)
     loaded_ms: int = field(default_factory=now_ms)
+    watch: StoreWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = StoreWatch(self.store, self.log)
 
     @property
     def options(self) -> Options:

@@ -31,7 +31,6 @@ from mq9.server.monitor import Monitor
 from mq9.server.passwords import Passwords
 from mq9.server.running import Running, Settings, StartError
 from mq9.server.signals import Signals
-from mq9.server.store_watch import StoreWatch
 from mq9.server.system import SystemSubjects
 from mq9.store import Store
 
@@ -94,8 +93,6 @@ class Server:
         store = _open_store(self._options)
         try:
             self._log.info("Store opened", data=self._options.data_dir, sync=self._options.sync)
-            self._watch = StoreWatch(store, self._log)
-            self._watch.look()
             self._running = Running(
                 settings=settings,
                 identity=Identity(self._options.server_name or ""),
@@ -104,7 +101,9 @@ class Server:
                 log=self._log,
                 passwords=passwords,
             )
+            self._running.watch.begin()
             await self._serve()
+            self._running.watch.end()
         except BaseException:
             store.close()
             raise
@@ -141,7 +140,7 @@ class Server:
             self._write_files(port, http[0].getsockname()[1] if http else None)
             self._exporting = self._export()
             self._log.info("Server is ready")
-            self._spawn(self._watch.run())
+            self._spawn(running.watch.run())
             await self._stop.wait()
             await self._send_clients_away()
         finally:

@@ -103,6 +103,11 @@ def varz(running: Running, usage: Usage, requests: Mapping[str, int]) -> dict[st
         "mq9": {
             "version": __version__,
             "sync": options.sync,
+            "damage": {
+                "found": running.watch.found,
+                "set_aside_files": running.watch.set_aside.files,
+                "set_aside_bytes": running.watch.set_aside.bytes,
+            },
             **({"export": dict(running.export)} if running.export else {}),
         },
     }

@@ -77,9 +77,11 @@ impl std::fmt::Display for Damage {
 
 /// Copies unreadable bytes durably into a file of their own and returns its name. Zeros are not kept.
 pub(super) fn set_aside(disk: &dyn Disk, file: &str, offset: u64, bytes: &[u8]) -> Option<String> {
-    if bytes.iter().all(|&byte| byte == 0) {
-        return None;
-    }
+    let is_empty = bytes.iter().all(|&byte| byte == 0);
+    if is_empty { None } else { keep(disk, file, offset, bytes) }
+}
+
+fn keep(disk: &dyn Disk, file: &str, offset: u64, bytes: &[u8]) -> Option<String> {
     let name = names::set_aside(file, offset);
     let copy = match disk.create(&name) {
         // Begun by an earlier open, which may not have come to its end.
@@ -94,9 +96,10 @@ pub(super) fn set_aside(disk: &dyn Disk, file: &str, offset: u64, bytes: &[u8]) 
 }
 
 impl Store {
-    /// Notes damage and sets its bytes aside.
+    /// Notes damage and sets its bytes aside, also if they are zeros: the file tells of a message that was lost,
+    /// for as long as nobody takes it away.
     pub(super) fn report(&mut self, mut damage: Damage, bytes: &[u8]) {
-        damage.set_aside = set_aside(&*self.disk, &damage.file, damage.offset, bytes);
+        damage.set_aside = keep(&*self.disk, &damage.file, damage.offset, bytes);
         self.damage.push(damage);
     }
 }
