@@ -22,9 +22,11 @@ BIN := .venv/bin
 FUZZ := rust_core/fuzz
 WHEEL_VENV := .build/wheel-venv
 
-# Stamps: the locked tools are in .venv; the package is built and installed in .venv.
-TOOLS := .venv/.tools
+# Stamps: .venv has what serving needs; the package is built and installed in .venv; .venv has the tools of development.
+SERVING := .venv/.serving
 INSTALLED := .venv/.installed
+TOOLS := .venv/.tools
+DEVELOPED := $(INSTALLED) $(TOOLS)
 
 # The `nats` command line that tests talk to the server with. Where there is no Go (or with GO=), those
 # tests are skipped.
@@ -64,7 +66,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(INSTALLED) ## Create .venv with the locked tools and build mq9 into it
+setup: $(DEVELOPED) ## Create .venv with the locked tools and build mq9 into it
 
 .PHONY: serve
 serve: $(INSTALLED) ## Build mq9 and run the broker
@@ -97,11 +99,11 @@ test-py: ## Run the Python tests, in some processes side by side
 	@$(MAKE) test-py-alone
 
 .PHONY: test-py-together
-test-py-together: $(INSTALLED) $(if $(GO),$(NATS_CLI_BUILT))
+test-py-together: $(DEVELOPED) $(if $(GO),$(NATS_CLI_BUILT))
 	$(BIN)/pytest -n auto -p no:benchmark -m "not alone"
 
 .PHONY: test-py-alone
-test-py-alone: $(INSTALLED)
+test-py-alone: $(DEVELOPED)
 	$(BIN)/pytest -p no:benchmark -m alone
 
 .PHONY: nats-cli
@@ -137,7 +139,7 @@ ifneq ($(FUZZ_TARGETS),)
 endif
 
 .PHONY: lint-py
-lint-py: $(INSTALLED)
+lint-py: $(DEVELOPED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -169,18 +171,18 @@ bench-core: ## Run the benchmarks of the Rust core; the table of limits comes la
 	cargo bench --locked -p mq9-benches --bench yardstick
 
 .PHONY: bench-python
-bench-python: $(INSTALLED) ## Measure calls of the client and of the binding
+bench-python: $(DEVELOPED) ## Measure calls of the client and of the binding
 	@mkdir -p $(BENCH_OUT)
 	$(BIN)/pytest -q -o pythonpath=benches benches/test_python_surface.py --benchmark-json=$(BENCH_OUT)/python.json \
 		--benchmark-columns=median,iqr,min,max,rounds --benchmark-sort=name
 
 .PHONY: bench-servers
-bench-servers: $(INSTALLED) ## Compare mq9 with JetStream and Redis; results land in .build/bench
+bench-servers: $(DEVELOPED) ## Compare mq9 with JetStream and Redis; results land in .build/bench
 	@.ci/require cargo cc
 	$(BIN)/python benches/mailboxes.py $(ARGS)
 
 .PHONY: bench-report
-bench-report: $(INSTALLED) ## Write docs/benchmarks.md from what was measured last
+bench-report: $(DEVELOPED) ## Write docs/benchmarks.md from what was measured last
 	$(BIN)/python benches/mailboxes.py --stored --report $(ARGS)
 
 .PHONY: peers
@@ -188,30 +190,30 @@ peers: $(TOOLS) ## Get the servers that mq9 is compared with into .build/peers
 	@benches/get_peers .build/peers
 
 .PHONY: bench-nats
-bench-nats: $(INSTALLED) ## Compare mq9 with a real nats-server; results land in .build/bench-nats
+bench-nats: $(DEVELOPED) ## Compare mq9 with a real nats-server; results land in .build/bench-nats
 	@.ci/require cargo cc
 	$(BIN)/python benches/nats_core.py $(ARGS)
 
 .PHONY: faults
-faults: $(INSTALLED) ## Kill, cut, fill, flip, jump and attack the broker; N=500 kills it 500 times
+faults: $(DEVELOPED) ## Kill, cut, fill, flip, jump and attack the broker; N=500 kills it 500 times
 	@.ci/require cargo cc
 	@$(BIN)/python -m tests.faults --kills $(or $(N),20) $(ARGS)
 
 .PHONY: bench-registry
-bench-registry: $(INSTALLED) ## Find agents while messages flow; results land in .build/bench-registry
+bench-registry: $(DEVELOPED) ## Find agents while messages flow; results land in .build/bench-registry
 	@.ci/require cargo cc
 	$(BIN)/python benches/registry.py $(ARGS)
 
 .PHONY: bench-pipeline
-bench-pipeline: $(INSTALLED) ## Time the Spark jobs at 1, 2 and 4 million messages
+bench-pipeline: $(DEVELOPED) ## Time the Spark jobs at 1, 2 and 4 million messages
 	$(BIN)/python benches/pipeline.py $(ARGS)
 
 .PHONY: pipeline
-pipeline: $(INSTALLED) ## Traffic, export, Spark jobs and report, into .build/pipeline
+pipeline: $(DEVELOPED) ## Traffic, export, Spark jobs and report, into .build/pipeline
 	$(BIN)/python spark/pipeline.py .build/pipeline $(ARGS)
 
 .PHONY: bench-export
-bench-export: $(INSTALLED) ## Measure the export, and SEND with and without it
+bench-export: $(DEVELOPED) ## Measure the export, and SEND with and without it
 	@.ci/require cargo cc
 	$(BIN)/python benches/export.py $(ARGS)
 
@@ -237,7 +239,7 @@ fuzz-build:
 	RUSTFLAGS="$(FUZZ_RUSTFLAGS)" cargo build $(FUZZ_BUILD) $(FUZZ_TARGETS:%=--bin %)
 
 .PHONY: fuzz-protocol
-fuzz-protocol: $(INSTALLED) ## Fuzz a running broker for FUZZ_SECONDS (60), while others use it
+fuzz-protocol: $(DEVELOPED) ## Fuzz a running broker for FUZZ_SECONDS (60), while others use it
 	MQ9_FAULTS_FUZZ_S=$(FUZZ_PROTOCOL_SECONDS) $(BIN)/pytest -q tests/faults/test_clients.py -k fuzzed
 
 .PHONY: wheel
@@ -246,14 +248,16 @@ wheel: $(TOOLS) ## Build the wheel into dist/
 	rm -f dist/mq9-*.whl
 	$(BIN)/maturin build --release --locked --interpreter $(BIN)/python --out dist
 
+COMPILE := $(BIN)/uv --no-config pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--no-annotate --custom-compile-command "make lock"
+
 .PHONY: lock
 lock: $(TOOLS) ## Bring the locked versions of all dependencies up to date
 	@.ci/require cargo
 	cargo update
 	$(if $(FUZZ_TARGETS),cargo update --manifest-path $(FUZZ)/Cargo.toml)
-	$(BIN)/uv --no-config pip compile --quiet --upgrade --universal --python-version 3.11 \
-		--generate-hashes --no-annotate --custom-compile-command "make lock" \
-		--all-extras --output-file requirements-dev.lock pyproject.toml requirements-dev.in
+	$(COMPILE) --all-extras --output-file requirements-dev.lock pyproject.toml requirements-dev.in
+	echo maturin | $(COMPILE) --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml -
 
 .PHONY: clean
 clean: ## Remove everything that was built
@@ -270,11 +274,15 @@ $(BIN)/pip:
 	$(PYTHON) -m venv .venv
 
 # Python compiles what is used when it is used: a fifth of all of it.
-$(TOOLS): requirements-dev.lock | $(BIN)/pip
+$(SERVING): requirements.lock | $(BIN)/pip
+	$(BIN)/pip install --quiet --no-compile --require-hashes -r requirements.lock
+	@touch $@
+
+$(TOOLS): requirements-dev.lock $(SERVING)
 	$(BIN)/pip install --quiet --no-compile --require-hashes -r requirements-dev.lock
 	@touch $@
 
-$(INSTALLED): $(TOOLS) pyproject.toml Cargo.toml Cargo.lock rust_core/Cargo.toml $(BINDING_SOURCES)
+$(INSTALLED): $(SERVING) pyproject.toml Cargo.toml Cargo.lock rust_core/Cargo.toml $(BINDING_SOURCES)
 	@.ci/require cargo cc
 	$(BIN)/maturin develop --release --locked
 	@touch $@

@@ -2,8 +2,11 @@
 
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 600
@@ -68,7 +71,25 @@ def test_no_file_names_a_package_registry() -> None:
     assert found == {}
 
 
-def test_python_lock_holds_only_pinned_versions_and_hashes() -> None:
+LOCKS = ("requirements.lock", "requirements-dev.lock")
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_python_lock_holds_only_pinned_versions_and_hashes(lock: str) -> None:
     entry = re.compile(r"#.*|[\w.\[\],-]+==\S+( ; .+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?")
-    lines = (ROOT / "requirements-dev.lock").read_text("utf-8").splitlines()
+    lines = (ROOT / lock).read_text("utf-8").splitlines()
     assert [line for line in lines if not entry.fullmatch(line)] == []
+
+
+def test_who_only_serves_installs_the_same_versions_and_little_else() -> None:
+    """`make serve` installs the first lock, `make test` both: neither replaces the other's."""
+    serving, developing = (
+        set(re.findall(r"^([\w.-]+==\S+)", (ROOT / lock).read_text("utf-8"), re.MULTILINE))
+        for lock in LOCKS
+    )
+    assert serving <= developing
+    assert "maturin" in {pin.split("==")[0] for pin in serving}
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        wanted = tomllib.load(file)["project"]["dependencies"]
+    # What those need in turn is little: nothing of Spark, nothing of development.
+    assert len(serving) <= 2 * len(wanted)
