@@ -261,6 +261,8 @@ def main() -> int:
     # The broker decides when to stop; a key pressed in its terminal is not for its worker.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
+    # Its files lie in the data directory and are as private as the rest of it.
+    os.umask(0o077)
     # Whatever a library prints must not land among the frames.
     sink = os.dup(1)
     os.dup2(2, 1)

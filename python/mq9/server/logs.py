@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+# As nats-server: names and addresses of clients are not for everybody on the machine.
+_RIGHTS = 0o640
 _PLAIN = re.compile(r"[\w.:/@$*>+,\[\]#-]+")
 
 
@@ -89,7 +91,8 @@ class Log:
 def _open(file: Path | None) -> TextIO:
     if file is None:
         return sys.stderr
-    return file.open("a", encoding="utf-8", errors="backslashreplace")
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _RIGHTS)
+    return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
 def _value(value: object) -> str:

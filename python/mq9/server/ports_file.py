@@ -1,6 +1,7 @@
 """Files that tell other programs about a running server: its process id and its addresses.
 
-Both are written whole under another name first, so that nobody reads half of one.
+Both are written whole under another name first, so that nobody reads half of one. Their rights are
+nats-server's: everybody may know the ports.
 """
 
 import json
@@ -12,7 +13,7 @@ from pathlib import Path
 
 def write_pid_file(path: Path) -> None:
     """Write the id of this process."""
-    _write(path, str(os.getpid()))
+    _write(path, str(os.getpid()), 0o600)
 
 
 def ports_files(directory: Path) -> list[Path]:
@@ -24,7 +25,7 @@ def write_ports_file(path: Path, nats: Iterable[str], monitoring: Iterable[str])
     """Write the URLs of each service, as nats-server does."""
     services = {"nats": list(nats), "monitoring": list(monitoring)}
     text = json.dumps({name: urls for name, urls in services.items() if urls})
-    _write(path, text)
+    _write(path, text, 0o644)
 
 
 def urls(scheme: str, host: str, port: int) -> list[str]:
@@ -44,7 +45,10 @@ def _own_addresses() -> list[str]:
     return [a for a in addresses if not a.startswith("127.") and a != "::1"]
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, rights: int) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, "utf-8")
+    # One that was left by a process of the same number would keep its rights.
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, rights), "w") as out:
+        out.write(text)
     draft.replace(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import secrets
+import stat
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,7 @@ class Server:
         store = _open_store(self._options)
         try:
             self._log.info("Store opened", data=self._options.data_dir, sync=self._options.sync)
+            self._warn_if_readable(self._options.data_dir)
             self._running = Running(
                 settings=settings,
                 identity=Identity(self._options.server_name or ""),
@@ -181,6 +183,16 @@ class Server:
             self._log.warn(
                 f"Everyone who reaches {self._options.host} may connect: "
                 "add an authorization block, or listen on 127.0.0.1"
+            )
+
+    def _warn_if_readable(self, data_dir: Path) -> None:
+        """What mq9 makes is private; a directory that was there before may not be."""
+        rights = stat.S_IMODE(data_dir.stat().st_mode)
+        if rights & (stat.S_IRWXG | stat.S_IRWXO):
+            self._log.warn(
+                f"Other users of this machine have rights to the data directory: "
+                f"chmod -R go= {data_dir} takes them away",
+                rights=f"{rights:04o}",
             )
 
     def _listen_http(self, port: int) -> list[socket.socket]:

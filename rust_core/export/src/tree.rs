@@ -47,7 +47,7 @@ impl OsTree {
     /// Uses `root`, creating it and its parents if they are missing.
     pub fn new(root: impl AsRef<Path>) -> io::Result<OsTree> {
         let root = root.as_ref().to_path_buf();
-        Ok(OsTree { disk: OsDisk::new(&root)?, root })
+        Ok(OsTree { disk: OsDisk::shared(&root)?, root })
     }
 }
 
@@ -99,14 +99,15 @@ impl Tree for OsTree {
     }
 
     fn make_folder(&self, folder: &str) -> io::Result<()> {
-        let mut path = self.root.clone();
+        let mut path = String::new();
         for part in folder.split('/') {
-            let above = path.clone();
-            path.push(part);
-            match std::fs::create_dir(&path) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-                _ => File::open(above)?.sync_all()?,
+            let above = self.root.join(&path);
+            if !path.is_empty() {
+                path.push('/');
             }
+            path.push_str(part);
+            self.disk.make_folder(&path)?;
+            File::open(above)?.sync_all()?;
         }
         Ok(())
     }

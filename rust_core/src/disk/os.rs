@@ -1,32 +1,61 @@
-//! The real disk: a directory of the operating system.
+//! The real disk: a directory of the operating system. What it makes is for its owner alone.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Disk, DiskFile};
 
 const LOCK: &str = "LOCK";
+const PRIVATE: u32 = 0o700;
+const NOT_EXECUTED: u32 = 0o666;
 
 /// A data directory of the operating system.
 #[derive(Debug)]
 pub struct OsDisk {
     root: PathBuf,
+    /// The rights of folders; files have the same, but are not executed.
+    rights: u32,
 }
 
 impl OsDisk {
-    /// Uses `root`, creating it and its parents if they are missing.
+    /// Uses `root`, creating it and its parents if they are missing. New files are private, whatever the rights of `root`.
     pub fn new(root: impl AsRef<Path>) -> io::Result<OsDisk> {
         let root = root.as_ref().to_path_buf();
         if !root.is_dir() {
-            std::fs::create_dir_all(&root)?;
+            if let Some(parent) = root.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            match DirBuilder::new().mode(PRIVATE).create(&root) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+                _ => {}
+            }
             if let Some(parent) = root.canonicalize()?.parent() {
                 File::open(parent)?.sync_all()?;
             }
         }
-        Ok(OsDisk { root })
+        Ok(OsDisk { root, rights: PRIVATE })
+    }
+
+    /// As `new`, but new files can be read and written by whom `root` is open to.
+    pub fn shared(root: impl AsRef<Path>) -> io::Result<OsDisk> {
+        let disk = OsDisk::new(root)?;
+        let rights = std::fs::metadata(&disk.root)?.permissions().mode() & 0o777;
+        Ok(OsDisk { rights, ..disk })
+    }
+
+    /// Makes a folder below the root; one that exists stays as it is.
+    pub fn make_folder(&self, name: &str) -> io::Result<()> {
+        match DirBuilder::new().mode(self.rights).create(self.path(name)) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn file_rights(&self) -> u32 {
+        self.rights & NOT_EXECUTED
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -36,8 +65,12 @@ impl OsDisk {
 
 impl Disk for OsDisk {
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
-        let file =
-            OpenOptions::new().create(true).truncate(false).write(true).open(self.path(LOCK))?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(self.file_rights())
+            .open(self.path(LOCK))?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(file))
     }
@@ -55,8 +88,12 @@ impl Disk for OsDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file =
-            OpenOptions::new().create_new(true).read(true).write(true).open(self.path(name))?;
+        let file = OpenOptions::new()
+            .create_new(true)
+            .read(true)
+            .write(true)
+            .mode(self.file_rights())
+            .open(self.path(name))?;
         Ok(Arc::new(OsFile { file }))
     }
 
