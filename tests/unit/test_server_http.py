@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mq9.server import http_server
-from mq9.server.http_server import HttpServer, Response
+from mq9.server.http_server import HttpServer, Request, Response
 from mq9.server.listener import listen
 from mq9.server.query import QueryError, boolean, integer
 
 DEADLINE_S = 20
 
 
-async def hello(target: str) -> Response:
-    return Response(f"hello {target}".encode(), headers=(("X-Test", "1"),))
+async def hello(request: Request) -> Response:
+    return Response(f"hello {request.target}".encode(), headers=(("X-Test", "1"),))
 
 
 @contextlib.asynccontextmanager
@@ -101,7 +101,7 @@ def test_a_slow_request_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(check())
 
 
-def test_connections_are_bounded_and_others_find_room_again(
+def test_connections_are_bounded_and_whoever_comes_finds_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_server, "_CONNECTIONS", 2)
@@ -112,12 +112,50 @@ def test_connections_are_bounded_and_others_find_room_again(
             for reader, writer in held:
                 writer.write(GET + b"\r\n")
                 assert await reader.readline() == b"HTTP/1.1 200 \r\n"
-            assert await ask(port, GET, CLOSE) == b""
-            for _, writer in held:
+            assert b"hello /a" in await ask(port, GET, CLOSE)
+            # The one that was of use least recently made room.
+            (idle, idle_writer), (reader, writer) = held
+            assert (await idle.read()).endswith(b"hello /a")
+            writer.write(GET + CLOSE)
+            assert (await reader.read()).count(b"hello /a") == 2
+            idle_writer.close()
+            writer.close()
+
+    asyncio.run(check())
+
+
+def test_slow_connections_do_not_shut_out_others() -> None:
+    async def check() -> None:
+        async with serving() as port:
+            slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+            for _, writer in slow:
+                writer.write(GET)
+            for _ in range(10):
+                assert b"hello /a" in await ask(port, GET, CLOSE)
+            for _, writer in slow:
                 writer.close()
-            said = b""
-            while not said:
-                said = await ask(port, GET, CLOSE)
+
+    asyncio.run(check())
+
+
+def test_an_address_with_many_connections_makes_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_server, "_CONNECTIONS", 8)
+
+    async def check() -> None:
+        async with serving() as port:
+            other = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+            many = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
+            for _, writer in many:
+                writer.write(GET)
+            assert b"hello /a" in await ask(port, GET, CLOSE)
+            reader, writer = other
+            writer.write(GET + CLOSE)
+            assert b"hello /a" in await reader.read()
+            writer.close()
+            for _, writer in many:
+                writer.close()
 
     asyncio.run(check())
 

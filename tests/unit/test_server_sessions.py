@@ -23,6 +23,7 @@ import uvloop
 from mq9._core import Broker
 from mq9.config import Authorization, Options, PermissionRules, Tls, User
 from mq9.server.door import Door
+from mq9.server.http_server import Request
 from mq9.server.info import Identity
 from mq9.server.listener import Listener, listen
 from mq9.server.logs import Log
@@ -337,7 +338,7 @@ def asking(running: Running) -> Ask:
     monitor = Monitor(running)
 
     async def ask(target: str) -> tuple[int, Any]:
-        response = await monitor.answer(target)
+        response = await monitor.answer(Request(target))
         body = response.body.decode()
         return response.status, json.loads(body) if body.startswith("{") else body
 

@@ -158,7 +158,8 @@ def _users(value: Value, notes: Notes) -> Users:
     return users
 
 
-def _secret(value: Value, notes: Notes) -> str:
+def read_secret(value: Value, notes: Notes) -> str:
+    """A password or token, in plain text or as a hash."""
     if not isinstance(value.data, str):
         raise mismatch(value, "a string")
     if not value.data:
@@ -203,7 +204,7 @@ def _connection_types(value: Value, notes: Notes) -> Fields:
 
 _USER = {
     **dict.fromkeys(("user", "username"), Setting("name", filled)),
-    **dict.fromkeys(("password", "pass"), Setting("password", _secret)),
+    **dict.fromkeys(("password", "pass"), Setting("password", read_secret)),
     "nkey": Setting("nkey", _nkey),
     **dict.fromkeys(
         ("permissions", "permission", "authorization"), Setting("permissions", read_permissions)
@@ -215,8 +216,8 @@ _USER = {
 }
 _AUTHORIZATION = {
     **dict.fromkeys(("user", "username"), Setting("user", filled)),
-    **dict.fromkeys(("password", "pass"), Setting("password", _secret)),
-    "token": Setting("token", _secret),
+    **dict.fromkeys(("password", "pass"), Setting("password", read_secret)),
+    "token": Setting("token", read_secret),
     "users": Setting("users", _users),
     "timeout": Setting("timeout_ms", seconds),
     **dict.fromkeys(

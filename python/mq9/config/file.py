@@ -10,6 +10,7 @@ from pathlib import Path
 from mq9.config.authorization import authorization, read_accounts, read_authorization
 from mq9.config.errors import ConfigError, quoted
 from mq9.config.export import read_export
+from mq9.config.monitoring import read_monitoring
 from mq9.config.options import Authorization, Options, Tls
 from mq9.config.parser import Parsed, parse_file, parse_text
 from mq9.config.reading import (
@@ -220,6 +221,7 @@ MQ9_SETTINGS = {
     "default_ttl": Setting("default_ttl_ms", duration()),
     "embedder": Setting("embedder", _embedder),
     "export": Setting("export", read_export),
+    "monitoring": Setting("monitoring", read_monitoring),
 }
 
 _size = integer(1, _INT32, zero_is_default=True)

@@ -92,6 +92,17 @@ class Export(_Frozen):
     """Dead log that is kept at most because it has not been exported."""
 
 
+class Monitoring(_Frozen):
+    """Who may read the monitoring port."""
+
+    user: str | None = None
+    """None: no user and password are asked for."""
+    password: str | None = Field(default=None, repr=False)
+    """In plain text or a bcrypt hash."""
+    hosts: tuple[str, ...] = ()
+    """Names that a loopback address answers to, beside its own."""
+
+
 class Options(_Frozen):
     """All settings of one server."""
 
@@ -121,6 +132,8 @@ class Options(_Frozen):
     http_port: int | None = Field(default=None, ge=-1, le=65_535)
     """None: no monitoring. -1: any free port."""
     http_base_path: str = "/"
+
+    monitoring: Monitoring = Monitoring()
 
     authorization: Authorization = Authorization()
     tls: Tls | None = None

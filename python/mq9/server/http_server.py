@@ -6,12 +6,16 @@ Owns the protocol. What is answered is decided by the function it is given.
 import asyncio
 import contextlib
 import socket
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from functools import partial
 from typing import TypeAlias
 
 import h11
+
+from mq9.server.info import plain_ip
 
 _HEADER_BYTES = 16 * 1024
 _REQUEST_TIMEOUT_S = 10
@@ -30,7 +34,19 @@ class Response:
     headers: tuple[tuple[str, str], ...] = field(default=())
 
 
-Handler: TypeAlias = Callable[[str], Awaitable[Response]]
+@dataclass(frozen=True)
+class Request:
+    """What is asked: a GET or HEAD, its headers that matter, and between which addresses."""
+
+    target: str
+    host: str | None = None
+    origin: str | None = None
+    authorization: str | None = field(default=None, repr=False)
+    ip: str = ""
+    local_ip: str = ""
+
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class HttpServer:
@@ -39,7 +55,8 @@ class HttpServer:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._servers: list[asyncio.Server] = []
-        self._serving: set[asyncio.Task[None]] = set()
+        # Of each address, the connection that was of use most recently last.
+        self._serving: dict[str, OrderedDict[asyncio.Task[None], None]] = {}
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
         """Begin to accept."""
@@ -52,19 +69,42 @@ class HttpServer:
         """Stop, and end what is under way."""
         for server in self._servers:
             server.close()
-        for task in tuple(self._serving):
+        tasks = [task for of_address in self._serving.values() for task in of_address]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._serving) >= _CONNECTIONS:
-            writer.close()
-            return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        if sum(map(len, self._serving.values())) >= _CONNECTIONS:
+            self._cut_off_one()
+        ip = _ip(writer, "peername")
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer, ip))
+        self._serving.setdefault(ip, OrderedDict())[task] = None
+        task.add_done_callback(partial(self._left, ip))
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _cut_off_one(self) -> None:
+        """Whoever comes finds room: the address with most connections gives up its idlest one."""
+        ip = max(self._serving, key=lambda ip: len(self._serving[ip]))
+        task = next(iter(self._serving[ip]))
+        task.cancel()
+        self._left(ip, task)
+
+    def _left(self, ip: str, task: asyncio.Task[None]) -> None:
+        of_address = self._serving.get(ip, OrderedDict())
+        if task in of_address:
+            del of_address[task]
+            if not of_address:
+                del self._serving[ip]
+
+    def _was_of_use(self, ip: str) -> None:
+        task = asyncio.current_task()
+        of_address = self._serving.get(ip, OrderedDict())
+        if task is not None and task in of_address:
+            of_address.move_to_end(task)
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ip: str
+    ) -> None:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEADER_BYTES)
         try:
             while True:
@@ -72,12 +112,13 @@ class HttpServer:
                     request = await _request(http, reader)
                 if request is None:
                     break
-                response = await self._answer(request)
+                response = await self._answer(request, ip, _ip(writer, "sockname"))
                 async with asyncio.timeout(_WRITE_TIMEOUT_S):
                     await _send(http, writer, response, head=request.method == b"HEAD")
                 if http.our_state is h11.MUST_CLOSE:
                     break
                 http.start_next_cycle()
+                self._was_of_use(ip)
         except h11.RemoteProtocolError as error:
             with contextlib.suppress(h11.LocalProtocolError, OSError, TimeoutError):
                 refusal = Response(f"{error}\n".encode(), status=error.error_status_hint)
@@ -88,11 +129,27 @@ class HttpServer:
         finally:
             writer.close()
 
-    async def _answer(self, request: h11.Request) -> Response:
+    async def _answer(self, request: h11.Request, ip: str, local_ip: str) -> Response:
         if request.method not in {b"GET", b"HEAD"}:
             allow = (("Allow", "GET, HEAD"),)
             return Response(b"only GET and HEAD\n", status=405, headers=allow)
-        return await self._handler(request.target.decode("latin-1"))
+        headers = {name: value.decode("latin-1") for name, value in request.headers}
+        return await self._handler(
+            Request(
+                target=request.target.decode("latin-1"),
+                host=headers.get(b"host"),
+                origin=headers.get(b"origin"),
+                authorization=headers.get(b"authorization"),
+                ip=ip,
+                local_ip=local_ip,
+            )
+        )
+
+
+def _ip(writer: asyncio.StreamWriter, which: str) -> str:
+    """An address of a connection; empty if it is gone already."""
+    address = writer.get_extra_info(which)
+    return plain_ip(address[0]) if address else ""
 
 
 async def _request(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:

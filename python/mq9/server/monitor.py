@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from mq9 import __version__
 from mq9.server.connz import connz
-from mq9.server.http_server import HttpServer, Response
+from mq9.server.http_server import HttpServer, Request, Response
+from mq9.server.monitor_access import refusal
 from mq9.server.query import QueryError
 from mq9.server.running import Running
 from mq9.server.standalone import accountz, accstatz, gatewayz, jsz, leafz, routez
@@ -56,16 +57,19 @@ class Monitor:
         self._base = f"/{running.options.http_base_path.strip('/')}".rstrip("/")
         self.http = HttpServer(self.answer)
 
-    async def answer(self, target: str) -> Response:
-        """The answer to a GET of `target`."""
+    async def answer(self, request: Request) -> Response:
+        """The answer to a GET."""
         try:
-            parts = urlsplit(target)
+            parts = urlsplit(request.target)
             query = dict(parse_qsl(parts.query, max_num_fields=_MAX_PARAMETERS))
         except ValueError:
             return Response(b"the query cannot be read", status=400)
         if not f"{parts.path}/".startswith(f"{self._base}/"):
-            return _not_found()
+            return await refusal(self._running, request, secret=True) or _not_found()
         path = parts.path[len(self._base) :] or "/"
+        # Whether the server is well is for load balancers, which have no password.
+        if refused := await refusal(self._running, request, secret=path != "/healthz"):
+            return refused
         try:
             response = self._route(path, query)
         except QueryError as error:
