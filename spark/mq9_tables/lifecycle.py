@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from mq9_tables.senders import sender
 
 DELIVERIES = ("deliver", "redeliver")
-MAILBOX_ENDS = ("delete", "expire")
+MAILBOX_ENDS = ("delete", "expire", "purge")
 OPEN = ("waiting", "pending")
 KEY = ("mailbox", "msg_id")
 
@@ -202,7 +202,7 @@ def _by_group(messages: DataFrame) -> DataFrame:
 
 
 def mailbox_ends(gathered: DataFrame) -> DataFrame:
-    """When whole mailboxes were removed or expired: a list of places, times and outcomes each."""
+    """When whole mailboxes went or were purged: a list of places, times and outcomes each."""
     of_mailboxes = gathered.where(F.col("msg_id").isNull())
     ends = F.sort_array(
         F.transform(

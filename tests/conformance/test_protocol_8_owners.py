@@ -28,7 +28,7 @@ WRONG = (
     "permission denied: the token is not that of this mailbox; only its creator and operators "
     "may do this"
 )
-SHAPES: dict[str, Json] = {"REMOVE": {"removed": False}}
+SHAPES: dict[str, Json] = {"REMOVE": {"removed": False}, "PURGE": {"purged": 0}}
 COMMANDS = list(SHAPES)
 
 
@@ -197,3 +197,32 @@ def test_a_removed_public_mailbox_leaves_the_list(mail: Mail) -> None:
 
 def listed(mail: Mail) -> list[str]:
     return [each["mail_id"] for each in mail.done("PUBLIC.LIST", {"limit": 1000})["mailboxes"]]
+
+
+def test_purge_takes_all_messages_and_tells_how_many(mail: Mail, owned: tuple[str, str]) -> None:
+    """Delayed ones too; the mailbox stays, ids go on, and groups go on behind them."""
+    box, token = owned
+    mail.deliver(box, b"later", delay=1)
+    mail.deliver(box, b"keyed", key="k")
+    assert len(mail.fetch(box, "g")) == 2
+    assert mail.text(f"MAILBOX.PURGE.{box}", {"token": token}) == '{"error":"","purged":3}'
+    assert mail.done(f"MSG.QUERY.{box}")["messages"] == []
+    assert mail.text(f"MAILBOX.PURGE.{box}", {"token": token}) == '{"error":"","purged":0}'
+    # An ACK of what a group was given before is no error.
+    mail.ack(box, "g", 1)
+    assert mail.deliver(box, b"new") == 2
+    poll = {"group_name": "g", "config": {"max_wait_ms": 2000}}
+    assert payloads(mail.done(f"MSG.FETCH.{box}", poll)["messages"]) == ["new"]
+    mail.ack(box, "g", 2)
+    # The delayed message would be due by now.
+    assert mail.done(f"MSG.FETCH.{box}", poll)["messages"] == []
+
+
+def test_a_wait_outlives_a_purge(mail: Mail, owned: tuple[str, str]) -> None:
+    """Who waits gets the next message."""
+    box, token = owned
+    poll = mail.begin(f"MSG.FETCH.{box}", {"config": {"max_wait_ms": 60_000}})
+    mail.ping()
+    mail.done(f"MAILBOX.PURGE.{box}", {"token": token})
+    mail.deliver(box, b"new")
+    assert payloads(mail.answer(poll)["messages"]) == ["new"]

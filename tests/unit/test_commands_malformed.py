@@ -20,11 +20,12 @@ no_auth_user: ops
 """
 
 CREATE, QUERY, DELETE = "MAILBOX.CREATE", "MSG.QUERY.box", "MSG.DELETE.box"
-REMOVE = "MAILBOX.REMOVE.box"
+REMOVE, PURGE = "MAILBOX.REMOVE.box", "MAILBOX.PURGE.box"
 PUBLIC, LIST, SHOW = "PUBLIC.LIST", "ADMIN.MAILBOX.LIST", "ADMIN.MAILBOX.SHOW.box"
 SHAPES: dict[str, dict[str, Any]] = {
     "MAILBOX.CREATE": {"mail_address": ""},
     "MAILBOX.REMOVE": {"removed": False},
+    "MAILBOX.PURGE": {"purged": 0},
     "MSG.QUERY": {"messages": []},
     "MSG.DELETE": {"deleted": False},
     "PUBLIC": {"mailboxes": []},
@@ -254,6 +255,10 @@ OWNERS = [
     (REMOVE, b'{"token":true}', "invalid token: expected a string, found true"),
     ("MAILBOX.REMOVE.Box", b"", 'invalid mail_address "Box": it must be lowercase'),
     ("MAILBOX.REMOVE.nobody", b"", "mailbox nobody does not exist"),
+    (PURGE, b"{", UNREADABLE),
+    (PURGE, b'{"token":[]}', "invalid token: expected a string, found a list"),
+    ("MAILBOX.PURGE.Box", b"", 'invalid mail_address "Box": it must be lowercase'),
+    ("MAILBOX.PURGE.nobody", b"", "mailbox nobody does not exist"),
 ]
 
 TABLE = [*JSON, *NAMES, *FIELDS, *QUERIES, *DELETES, *LISTS, *OWNERS]

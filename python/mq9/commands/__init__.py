@@ -13,7 +13,7 @@ from mq9.commands.mailbox import Create
 from mq9.commands.owner import Owners
 from mq9.commands.public import PublicMailboxes
 from mq9.commands.query import Query
-from mq9.commands.remove import Remove
+from mq9.commands.remove import Purge, Remove
 from mq9.commands.surroundings import Surroundings
 from mq9.commands.tokens import Tokens
 from mq9.registry.registry import Registry
@@ -36,6 +36,7 @@ class Commands:
             Create(server, tokens, public).command,
             Remove(store, owners).command,
             RemoveGroup(store, owners).command,
+            Purge(store, owners).command,
             Query(server).command,
             Delete(store).command,
             public.command,

@@ -1,4 +1,4 @@
-"""MAILBOX.REMOVE: a mailbox with all that is in it."""
+"""MAILBOX.REMOVE and MAILBOX.PURGE: a mailbox with all that is in it, or only that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mq9.store import Store
 
 
-class RemoveRequest(Request):
+class OwnerRequest(Request):
     """Who asks."""
 
     token: str | None = None
@@ -37,8 +37,31 @@ class Remove:
         )
 
     def _answer(self, call: Call) -> RemoveReply:
-        request = read(RemoveRequest, call.payload)
+        request = read(OwnerRequest, call.payload)
         check_address(call.tail)
         self._owners.check(call, call.tail, request.token)
         self._store.remove_mailbox(call.tail)
         return RemoveReply(removed=True)
+
+
+class PurgeReply(Reply):
+    """How many messages are gone by this request, delayed ones included."""
+
+    purged: int = 0
+
+
+class Purge:
+    """Carries out MAILBOX.PURGE."""
+
+    def __init__(self, store: Store, owners: Owners) -> None:
+        self._store = store
+        self._owners = owners
+        self.command = Command(
+            "MAILBOX.PURGE.>", self._answer, lambda error: PurgeReply(error=error)
+        )
+
+    def _answer(self, call: Call) -> PurgeReply:
+        request = read(OwnerRequest, call.payload)
+        check_address(call.tail)
+        self._owners.check(call, call.tail, request.token)
+        return PurgeReply(purged=self._store.purge(call.tail))

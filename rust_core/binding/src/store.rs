@@ -196,6 +196,14 @@ impl Store {
         })
     }
 
+    /// Removes all messages of a mailbox, delayed ones too, and returns how many.
+    #[pyo3(signature = (address, *, now=None))]
+    fn purge(&self, py: Python<'_>, address: &str, now: Given) -> Result<u64> {
+        self.enter(py, |running| {
+            running.write(|store| Ok(store.purge(address, clock::given(now))?))
+        })
+    }
+
     /// Stores messages in order and returns their ids, -1 for those that are delayed.
     #[pyo3(signature = (address, messages, *, now=None))]
     fn append_many(

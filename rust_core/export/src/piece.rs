@@ -160,6 +160,10 @@ impl<'a> Piece<'a> {
                 teller.run("dead_letter", dead.stamp, Some(dead.msg_id), 1, more);
                 Some(())
             }
+            Op::Purged(purged) => {
+                teller.mailbox("purge", purged.stamp, None);
+                Some(())
+            }
             Op::MailboxRemoved { stamp: None, .. }
             | Op::Removed { stamp: None, .. }
             | Op::Delivered { stamp: None, .. }

@@ -12,6 +12,7 @@
 //! | `apply_acked`       | ids                     | the same                              |
 //! | `nak`               | id                      | the same with `until` `None`          |
 //! | `forget`            | removal of the message  | the same                              |
+//! | `take_deliveries`   | removal of all messages | the same                              |
 //! | `progress`, `release_member`, `expire_leases` | not at all    | not at all              |
 //!
 //! Four facts hold between calls. A delivery without a lease is in `available`, one with a lease is
@@ -220,6 +221,14 @@ impl Group {
         }
         self.trim(delivery.member);
         true
+    }
+
+    /// Every message left the mailbox: nothing is out any more. Returns what was, which may take a while to drop.
+    pub fn take_deliveries(&mut self) -> Group {
+        let mut rest = Group::new(self.start);
+        rest.cursors = self.cursors;
+        rest.next_seq = self.next_seq;
+        std::mem::replace(self, rest)
     }
 
     /// When the next lease ends.

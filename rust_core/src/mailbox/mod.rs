@@ -164,6 +164,23 @@ impl Mailbox {
         Some(entry)
     }
 
+    /// Takes out all messages, delayed ones too, as a mailbox that no address leads to. What is left is empty, and goes on
+    /// with the same numbers.
+    pub fn take_messages(&mut self) -> Mailbox {
+        let Mailbox { number, created_ms, expires_ms, next_id, .. } = *self;
+        Mailbox {
+            number,
+            address: self.address.clone(),
+            created_ms,
+            expires_ms,
+            next_id,
+            bytes: std::mem::take(&mut self.bytes),
+            lanes: std::mem::take(&mut self.lanes),
+            policy: None,
+            sideline: self.sideline.as_mut().map(|sideline| Box::new(sideline.take_messages())),
+        }
+    }
+
     /// Reads the mailbox itself. What this and the next return means nothing: they are there to have the memory read
     /// that a new message needs, the second from where the first says.
     #[inline]

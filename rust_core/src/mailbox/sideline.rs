@@ -60,6 +60,17 @@ impl Sideline {
         self.keys.insert(key, msg_id)
     }
 
+    /// Takes out what is kept of messages; what is kept of the mailbox stays.
+    pub(super) fn take_messages(&mut self) -> Sideline {
+        let kept = Sideline {
+            desc: std::mem::take(&mut self.desc),
+            next_delay: self.next_delay,
+            reserved_ids: self.reserved_ids,
+            ..Sideline::default()
+        };
+        std::mem::replace(self, kept)
+    }
+
     /// How much of it a checkpoint copies.
     pub fn unshared(&self) -> usize {
         self.keyed.unshared() + self.expiries.unshared() + self.delayed.unshared()

@@ -22,6 +22,7 @@ mod keep;
 mod live;
 mod maintain;
 mod open;
+mod purge;
 mod query;
 mod replay;
 mod send;

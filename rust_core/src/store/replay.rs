@@ -240,6 +240,10 @@ impl<'s> Replay<'s> {
                 let msg_id = is_there.then_some(dead.msg_id);
                 self.state.confirm(index, group, msg_id.into_iter());
             }
+            Op::Purged(purged) => {
+                self.note_assigned(index, purged.next_id)?;
+                self.state.purge(index, purged.next_id, purged.next_delay).then_some(())?;
+            }
             Op::Opened { .. }
             | Op::MailboxCreated { .. }
             | Op::MailboxRemoved { .. }

@@ -118,6 +118,16 @@ impl Slot {
         }
     }
 
+    /// Takes out all messages with what groups were given of them: a slot that no address leads to. What is left is empty,
+    /// and goes on with the same numbers and positions.
+    pub fn take_messages(&mut self) -> Slot {
+        let mut taken = Slot::new(self.mailbox.take_messages());
+        for group in self.groups_mut() {
+            taken.add_group(&group.name, group.group.take_deliveries());
+        }
+        taken
+    }
+
     /// The index of a group.
     pub fn find_group(&self, name: &str) -> Option<usize> {
         self.groups.as_deref()?.find(name)

@@ -32,7 +32,7 @@ pub struct Place {
 pub struct State {
     slots: Slots,
     by_address: Addresses,
-    /// Removed mailboxes whose messages have not been counted out yet.
+    /// Removed mailboxes, and what purged ones held, of which not all messages have been counted out yet.
     graves: VecDeque<Slot>,
     /// Deadlines.
     pub timers: Timers,
@@ -356,6 +356,24 @@ impl State {
             }
         }
         removed
+    }
+
+    /// All messages go at once, from their lanes, from every group, and those that are delayed; they are counted out by
+    /// [`State::settle_graves`]. False, and nothing is done, if some have come since these were the next numbers.
+    pub fn purge(&mut self, index: u32, next_id: u64, next_delay: u64) -> bool {
+        let Some(slot) = self.slots.get_mut(index) else { return false };
+        let delays = slot.mailbox.sideline().map_or(0, |sideline| sideline.next_delay);
+        if next_id < slot.mailbox.next_id || next_delay < delays {
+            return false;
+        }
+        let purged = slot.take_messages();
+        for group in slot.groups_mut() {
+            if let Some((timer, _)) = group.timer.take() {
+                self.timers.mono.cancel(timer);
+            }
+        }
+        self.graves.push_back(purged);
+        true
     }
 
     /// Messages to come get no `msg_id` below `below`.

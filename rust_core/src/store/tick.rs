@@ -58,8 +58,10 @@ impl Store {
     /// Messages of one mailbox whose time is over go together, in few records.
     fn expire_due(&mut self, due: &[Timer], now: Now) {
         let over = due.iter().filter(|timer| {
+            // What a purge took has its timer until it is counted out.
+            let slot = || self.state.slot_of(timer.slot, timer.number);
             timer.purpose == Purpose::Message
-                && self.state.slot_of(timer.slot, timer.number).is_some()
+                && slot().is_some_and(|slot| slot.mailbox.get(timer.id).is_some())
         });
         let mut over: Vec<(u32, u64)> = over.map(|timer| (timer.slot, timer.id)).collect();
         over.sort_unstable();

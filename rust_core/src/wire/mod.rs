@@ -2,6 +2,7 @@
 //! Pure encoding and decoding; knows neither files nor what records mean for the store.
 
 pub mod bytes;
+pub mod mailbox_ops;
 pub mod op;
 pub mod record;
 pub mod section;

@@ -4,6 +4,7 @@
 //! tables are in `docs/formats.md`. Kind numbers are never reused.
 
 use super::bytes::{Put, Reader};
+use super::mailbox_ops::Purged;
 use super::stamp::{DeadLetter, Stamp, cause};
 
 /// Kind numbers.
@@ -46,10 +47,12 @@ pub mod kind {
     pub const DEAD_LETTERED: u8 = 18;
     /// A group was removed.
     pub const GROUP_REMOVED: u8 = 19;
+    /// All messages of a mailbox went at once.
+    pub const PURGED: u8 = 21;
 
     /// Whether this version knows a kind.
     pub fn is_known(kind: u8) -> bool {
-        (OPENED..=GROUP_REMOVED).contains(&kind)
+        matches!(kind, OPENED..=GROUP_REMOVED | PURGED)
     }
 }
 
@@ -294,6 +297,8 @@ pub enum Op<'a> {
         /// Why.
         cause: u8,
     },
+    /// All messages of the mailbox went at once.
+    Purged(Purged<'a>),
 }
 
 impl<'a> Op<'a> {
@@ -319,6 +324,7 @@ impl<'a> Op<'a> {
             Op::Returned { .. } => kind::RETURNED_AT,
             Op::DeadLettered(_) => kind::DEAD_LETTERED,
             Op::GroupRemoved { .. } => kind::GROUP_REMOVED,
+            Op::Purged(_) => kind::PURGED,
         }
     }
 
@@ -340,6 +346,7 @@ impl<'a> Op<'a> {
             Op::MailboxRemoved { stamp, .. } => 8 + stamp_len(stamp),
             Op::DeadLettered(dead) => dead.max_len(),
             Op::GroupRemoved { stamp, group, .. } => 8 + stamp.max_len() + group.len(),
+            Op::Purged(purged) => purged.max_len(),
             Op::Opened { .. } | Op::DelayEnded { .. } | Op::IdsReserved { .. } => 32,
         }
     }
@@ -390,6 +397,7 @@ impl<'a> Op<'a> {
                 out.put_short(group.as_bytes());
                 out.put_u8(*cause);
             }
+            Op::Purged(purged) => purged.encode(out),
         }
     }
 
@@ -425,6 +433,7 @@ impl<'a> Op<'a> {
             }
             kind::DEAD_LETTERED => DeadLetter::decode(&mut from).map(Op::DeadLettered),
             kind::GROUP_REMOVED => Op::decode_group_removed(&mut from),
+            kind::PURGED => Purged::decode(&mut from).map(Op::Purged),
             _ => return Ok(None),
         };
         op.map(Some).ok_or(Malformed)

@@ -261,6 +261,12 @@ impl MailboxModel {
                 self.ids(ranges);
                 self.groups.entry(group.to_owned()).or_default();
             }
+            Op::Purged(purged) => {
+                self.next_id = self.next_id.max(purged.next_id);
+                self.messages.clear();
+                self.delayed.clear();
+                self.groups.values_mut().for_each(|group| group.pending.clear());
+            }
             _ => unreachable!("not about the contents of a mailbox"),
         }
     }

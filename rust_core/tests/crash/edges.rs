@@ -53,6 +53,45 @@ fn lose(disk: &SimDisk, payload: &str) {
     panic!("{payload} is nowhere");
 }
 
+/// All of the mailbox, or nothing of it.
+#[test]
+fn a_power_cut_in_a_purge_leaves_all_messages_or_none() {
+    let purge = |disk: &SimDisk, cut: u64| -> Option<bool> {
+        let mut store = created(disk);
+        for n in 0..40 {
+            send(&mut store, &format!("{n} {}", "x".repeat(200)));
+        }
+        let later = Send { delay_ms: 60_000, ..Send::new(b"later") };
+        store.send("a", &later, START).unwrap();
+        store.sync().unwrap();
+        fetched(&mut store, 30);
+        store.sync().unwrap();
+        let before = disk.ops();
+        disk.cut_at(before + cut);
+        let purged = store.purge("a", START).and_then(|_| store.sync());
+        (disk.ops() > before + cut || disk.is_cut()).then_some(purged.is_ok())
+    };
+    let mut seen = (false, false);
+    for cut in 1.. {
+        let disk = SimDisk::new();
+        let Some(acknowledged) = purge(&disk, cut) else { break };
+        let crashes =
+            [disk.crash_strict(), disk.crash_lucky(), disk.crash(cut), disk.crash(cut + 99)];
+        for crashed in crashes {
+            let mut store = opened(&crashed);
+            let info = store.mailbox("a", START).unwrap();
+            let left = (info.messages, info.delayed, info.groups[0].outstanding, info.next_id);
+            assert!([(40, 1, 30, 40), (0, 0, 0, 40)].contains(&left), "cut at {cut}: {left:?}");
+            assert!(!acknowledged || left.0 == 0, "cut at {cut}: it was promised");
+            match left.0 {
+                0 => seen.1 = true,
+                _ => seen.0 = true,
+            }
+        }
+    }
+    assert_eq!(seen, (true, true), "the cuts came too early or too late");
+}
+
 /// Whether a power cut loses the last record with a payload, or the one behind it.
 #[derive(Debug, Clone, Copy)]
 enum Part {

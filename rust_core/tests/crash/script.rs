@@ -55,8 +55,8 @@ fn ack(address: &'static str, group: &'static str, kind: AckKind, nth: usize) ->
 /// Every kind of command, over several segments, checkpoints, compactions and openings.
 pub fn everything() -> Vec<Step> {
     use Step::{
-        Checkpoint, Close, Delete, Flush, Kill, Maintain, Pin, Remove, RemoveGroup, Rotate, Sync,
-        Wait,
+        Checkpoint, Close, Delete, Flush, Kill, Maintain, Pin, Purge, Remove, RemoveGroup, Rotate,
+        Sync, Wait,
     };
     let mut steps: Vec<Step> =
         ["a", "work", "limit", "last", "fail", "wfail", "mem", "brief"].map(create).to_vec();
@@ -114,6 +114,11 @@ pub fn everything() -> Vec<Step> {
     steps.extend([fetch("work", "w", 9), RemoveGroup("work", "w"), Flush, fetch("work", "w", 1)]);
     steps.extend([Sync, RemoveGroup("a", "late"), Rotate, send("a", 30), Checkpoint, Kill]);
     steps.extend([fetch("a", "late", 1), Sync, RemoveGroup("a", "g"), Close, send("a", 9), Sync]);
+    // Messages that were given out, delayed and held in several segments go at once.
+    steps.extend([delayed("a", 9_000, 0), fetch("a", "g", 4), Sync, Purge("a"), Flush]);
+    steps.extend([send("a", 300), Purge("work"), send("work", 90), Sync, Maintain, Kill]);
+    steps.extend([delayed("a", 100, 0), Purge("mem"), Checkpoint, Purge("a"), Sync]);
+    steps.extend([send("a", 30), fetch("a", "g", 4), Sync]);
     steps
 }
 
@@ -146,6 +151,7 @@ pub fn random(dice: &mut Dice, len: usize) -> Vec<Step> {
                 let kind = dice.one(&[DONE, ONLY, RETURN, REST, TERMINATE, AckKind::Progress]);
                 Step::Ack(address, group, kind, dice.below(9) as usize)
             }
+            14 if dice.below(4) == 0 => Step::Purge(address),
             14 => Step::Delete(dice.one(&["a", "work", "fail"]), dice.below(9) as usize),
             15 => dice.one(&[create, Step::Remove])(dice.one(&["a", "work"])),
             16 => Step::Wait(dice.one(&[200, 1_000, 31_000])),

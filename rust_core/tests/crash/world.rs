@@ -54,6 +54,7 @@ pub enum Step {
     Delete(&'static str, usize),
     Remove(&'static str),
     RemoveGroup(&'static str, &'static str),
+    Purge(&'static str),
     Wait(u64),
     Flush,
     Sync,
@@ -235,6 +236,7 @@ impl World {
                 self.given.remove(&(address, group));
                 store.remove_group(address, group, now)
             }
+            Step::Purge(address) => store.purge(address, now).map(drop),
             Step::Flush => store.flush(),
             Step::Sync => store.sync(),
             Step::Checkpoint => store.checkpoint(),

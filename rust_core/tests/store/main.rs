@@ -4,6 +4,7 @@ mod basics;
 mod captured;
 mod groups;
 mod large_checkpoint;
+mod purge;
 mod regressions;
 mod space;
 mod sync_thread;

@@ -86,6 +86,9 @@ pub enum Command {
         address: &'static str,
         aim: u64,
     },
+    Purge {
+        address: &'static str,
+    },
     Disconnect {
         conn: usize,
     },
@@ -273,7 +276,8 @@ impl Command {
             360..570 => Command::Fetch(Box::new(draw.fetch())),
             570..700 => draw.ack(),
             700..745 => Command::Query { address: draw.address(), search: draw.search() },
-            745..770 => Command::Delete { address: draw.address(), aim: draw.below(10) },
+            745..762 => Command::Delete { address: draw.address(), aim: draw.below(10) },
+            762..770 => Command::Purge { address: draw.address() },
             770..785 => Command::Disconnect { conn: draw.below(CONNS as u64) as usize },
             785..790 => Command::CancelWait { nth: draw.below(4) as usize },
             790..805 => Command::RemoveGroup { address: draw.address(), group: draw.group() },

@@ -22,6 +22,7 @@ pub enum Reply {
     Sent(Option<u64>),
     Batch(Vec<Seen>),
     Waiting,
+    Purged(u64),
     Info(Box<MailboxInfo>),
     Refused(Refusal),
 }
@@ -303,6 +304,17 @@ impl Model {
         }
         self.take(address, msg_id);
         Ok(Reply::Done)
+    }
+
+    pub fn purge(&mut self, address: &str) -> Result<Reply, Refusal> {
+        let mailbox = self.get(address)?;
+        let purged = (mailbox.messages.len() + mailbox.delayed.len()) as u64;
+        mailbox.delayed.clear();
+        for msg_id in mailbox.messages.iter().map(|message| message.msg_id).collect::<Vec<_>>() {
+            self.take(address, msg_id);
+        }
+        self.touch(address);
+        Ok(Reply::Purged(purged))
     }
 
     pub fn query(&mut self, address: &str, query: &Query<'_>) -> Result<Reply, Refusal> {

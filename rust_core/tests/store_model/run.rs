@@ -192,6 +192,10 @@ impl Run {
                 let deleted = reply(store.delete(address, msg_id, now), done);
                 (deleted, expected(model.delete(address, msg_id)))
             }
+            Command::Purge { address } => {
+                let purged = reply(store.purge(address, now), Reply::Purged);
+                (purged, expected(model.purge(address)))
+            }
             Command::Disconnect { conn } => {
                 store.disconnect(self.conns[*conn], now);
                 model.disconnect(self.conns[*conn]);

@@ -1,0 +1,36 @@
+//! Emptying a mailbox.
+
+use super::{Store, space_for};
+use crate::error::Result;
+use crate::log::Space;
+use crate::time::Now;
+use crate::wire::mailbox_ops::Purged;
+use crate::wire::op::Op;
+use crate::wire::stamp::Stamp;
+
+impl Store {
+    /// Removes all messages of a mailbox, delayed ones too, and returns how many. One record tells it, so that a crash
+    /// leaves all of them or none; however many there are, it takes the same time: they are counted out later.
+    pub fn purge(&mut self, address: &str, now: Now) -> Result<u64> {
+        self.tick(now);
+        let index = self.lookup(address, now)?;
+        let Some(mailbox) = self.state.slot(index).map(|slot| &slot.mailbox) else { return Ok(0) };
+        let purged = mailbox.messages() as u64;
+        if purged == 0 {
+            return Ok(0);
+        }
+        let next_id = mailbox.next_id;
+        let next_delay = mailbox.sideline().map_or(0, |sideline| sideline.next_delay);
+        if !self.state.in_memory(index) {
+            let stamp = Stamp { time_ms: now.wall_ms, address };
+            let op = Op::Purged(Purged { stamp, next_id, next_delay });
+            self.log.reserve(space_for(&[&op]), Space::Reclaim, now.wall_ms)?;
+            self.append(index, 0, &op);
+        }
+        let emptied = self.state.purge(index, next_id, next_delay);
+        debug_assert!(emptied, "these are its own numbers");
+        // With max_ack_pending, there is room again.
+        self.mark_ready(index);
+        Ok(purged)
+    }
+}

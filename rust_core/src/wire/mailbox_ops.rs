@@ -1,0 +1,36 @@
+//! What can happen to a mailbox as a whole between its creation and its end.
+
+use super::bytes::{Put, Reader};
+use super::op::MAX_ID;
+use super::stamp::Stamp;
+
+/// All messages of a mailbox went at once, delayed ones too. Later ones have other numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Purged<'a> {
+    /// When and which.
+    pub stamp: Stamp<'a>,
+    /// The `msg_id` of the next message at that time.
+    pub next_id: u64,
+    /// The delay number of the next delayed message at that time.
+    pub next_delay: u64,
+}
+
+impl<'a> Purged<'a> {
+    /// An upper bound of the bytes that [`Purged::encode`] will append.
+    pub fn max_len(&self) -> usize {
+        16 + self.stamp.max_len()
+    }
+
+    /// Appends the body of the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.stamp.encode(out);
+        out.put_u64(self.next_id);
+        out.put_u64(self.next_delay);
+    }
+
+    /// Reads what [`Purged::encode`] wrote.
+    pub fn decode(from: &mut Reader<'a>) -> Option<Purged<'a>> {
+        let (stamp, next_id, next_delay) = (Stamp::decode(from)?, from.u64()?, from.u64()?);
+        (next_id < MAX_ID && next_delay < MAX_ID).then_some(Purged { stamp, next_id, next_delay })
+    }
+}
