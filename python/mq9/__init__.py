@@ -2,16 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-from mq9._core import __version__
-
 if TYPE_CHECKING:
+    from mq9._core import __version__
     from mq9.client import Client, Consumer, Message, NewMessage, connect
 
 __all__ = ["Client", "Consumer", "Message", "NewMessage", "__version__", "connect"]
 
 
 def __getattr__(name: str) -> object:
-    # Imported on first use: the broker and most commands do without the client.
+    # Imported on first use: the broker and most commands do without the client, and mail in plain
+    # files (`mq9.local`) does without the native module.
+    if name == "__version__":
+        from mq9 import _core
+
+        return _core.__version__
     if name in {"Client", "Consumer", "Message", "NewMessage", "connect"}:
         from mq9 import client
 

@@ -59,6 +59,14 @@ def test_spark_finds_the_data_source_by_its_name() -> None:
     assert evaluate("__import__('pyspark_mq9').__name__") == "pyspark_mq9"
 
 
+def test_mail_in_plain_files_comes_along() -> None:
+    sent = run(
+        PYTHON.with_name("zos-mq"), "--root", "mail", "send", "--topic", "ask", "--body", "x"
+    )
+    assert (sent.returncode, sent.stderr) == (0, "")
+    assert evaluate("__import__('zos_agent_mq').Queue('mail').poll('a')[0]['body']") == "x"
+
+
 def test_help_lists_the_commands() -> None:
     done = run(COMMAND, "--help")
     assert done.returncode == 0
