@@ -43,9 +43,13 @@ __all__ = [
     "Waiting",
     "WritesStopped",
     "__version__",
+    "json_select",
 ]
 
 __version__: str
+
+def json_select(text: bytes, names: Sequence[str], *, max_depth: int, unique: bool) -> bytes:
+    """The object with these fields alone, as written; ValueError for what is refused."""
 
 # Wall and monotonic milliseconds, as `time.time` and `time.monotonic` count.
 _Now: TypeAlias = tuple[int, int] | None

@@ -9,6 +9,7 @@ pub mod broker;
 pub mod disk;
 pub mod error;
 pub mod group;
+pub mod json;
 pub mod log;
 pub mod mailbox;
 pub mod nats;

@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "error": {"time", "disk", "wire", "log"},
     "log": {"error", "time", "disk", "wire"},
     "timer": set(),
+    "json": set(),
     "mailbox": {"error", "time", "wire", "log", "timer"},
     "group": {"error", "time", "wire", "log", "timer", "mailbox"},
     "nats": set(),

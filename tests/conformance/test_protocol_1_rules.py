@@ -141,6 +141,37 @@ def test_unknown_fields_are_ignored(mail: Mail, fresh_name: str) -> None:
     mail.done(f"MSG.DELETE.{box}.0", other)
 
 
+@pytest.mark.parametrize(
+    ("command", "limit"),
+    [
+        ("MAILBOX.CREATE", "max_request"),
+        ("MSG.QUERY.nobody", "max_request"),
+        ("PUBLIC.LIST", "max_request"),
+        ("ADMIN.MAILBOX.LIST", "max_request"),
+        ("AGENT.DISCOVER", "max_request"),
+        ("AGENT.REPORT", "max_request"),
+        ("AGENT.REGISTER", "max_card"),
+        ("AGENT.UNREGISTER", "max_card"),
+    ],
+)
+def test_requests_have_a_size(mail: Mail, command: str, limit: str) -> None:
+    """All commands but SEND, FETCH and ACK have a limit, which the error names."""
+    most = {"max_request": 65_536, "max_card": 262_144}[limit]
+    allowed = b'{"x":"%s"}' % (b"x" * (most - 8))
+    assert limit not in mail.ask(command, allowed)["error"]
+    answer = mail.ask(command, allowed[:-1] + b" }")
+    problem = f"the request has {most + 1} bytes: at most {most} are allowed ({limit})"
+    assert answer["error"] == problem
+    assert mail.ask("MSG.DELETE.nobody.0", b"x" * 500_000)["error"] != problem
+
+
+def test_requests_have_at_most_64_levels(mail: Mail) -> None:
+    """What is nested deeper is refused, whether anybody knows the field or not."""
+    mail.done("PUBLIC.LIST", b'{"x":%s%s}' % (b"[" * 63, b"]" * 63))
+    answer = mail.ask("PUBLIC.LIST", b'{"x":%s%s}' % (b"[" * 64, b"]" * 64))
+    assert answer["error"] == "invalid request: nested too deeply: at most 64 levels are allowed"
+
+
 def test_error_replies_keep_the_shape_of_success(mail: Mail, fresh_name: str, box: str) -> None:
     """Each error has the keys of the success reply, with values that mean nothing."""
     missing = f"mailbox {fresh_name} does not exist"

@@ -195,7 +195,13 @@ BAD_CARDS: dict[str, tuple[bytes, str]] = {
     "half a second": (b'{"mailbox":"a","ttl":0.5}', "invalid ttl"),
     "negative": (b'{"mailbox":"a","ttl":-1}', "ttl is -1: it must be from 0 to"),
     "endless": (b'{"mailbox":"a","ttl":1%s}' % (b"0" * 40), "ttl is"),
-    "large": (b'{"mailbox":"a","x":"%s"}' % (b"x" * (1_048_576 - 100)), "at most"),
+    "large": (b'{"mailbox":"a","x":"%s"}' % (b"x" * 262_144), "262144 are allowed (max_card)"),
+    "skills": (b'{"mailbox":"a","skills":[%s{}]}' % (b"{}," * 1000), "there are 1001 skills"),
+    "many tags": (b'{"mailbox":"a","tags":[%s"t"]}' % (b'"t",' * 256), "there are 257 tags"),
+    "many tags of skills": (
+        b'{"mailbox":"a","skills":[%s{}]}' % (b'{"tags":[%s"t"]},' % (b'"t",' * 255) * 17),
+        "skills have more than 4096 tags",
+    ),
 }
 
 
@@ -221,7 +227,7 @@ def test_a_card_of_ten_megabytes_is_refused_and_the_connection_stays(own: Restar
 
 def test_what_is_just_allowed_is_taken(mail: Mail, names: list[str], tag: str) -> None:
     deep = json.loads("[" * 63 + "]" * 63)
-    register(mail, [card(names[0], x=deep, tags=[tag], data="x" * 1_000_000)])
+    register(mail, [card(names[0], x=deep, tags=[tag], data="x" * 261_000)])
     assert mail.done("AGENT.DISCOVER", {"tags": [tag]})["agents"][0]["x"] == deep
 
 
@@ -239,6 +245,7 @@ BAD_REQUESTS: list[tuple[object, str]] = [
     ({"tags": [1]}, "invalid tags[0]: expected a string, found 1"),
     ({"fields": "name"}, "invalid fields: expected a list"),
     ({"text": "x" * 5000}, "text has 5000 characters"),
+    ({"fields": ["x"] * 257}, "there are 257 fields: at most 256 are allowed"),
 ]
 
 

@@ -8,8 +8,9 @@ from tests.mail import Mail
 from tests.pages import ROOT, Session, blocks
 from tests.peers import MQ9, Serve
 
-from mq9.commands.agent_card import MAX_BYTES, MAX_DEPTH, MAX_TAG_CHARS, MAX_TAGS
-from mq9.config.options import EmbedderName
+from mq9.commands.agent_card import MAX_SKILLS, MAX_TAG_CHARS, MAX_TAGS
+from mq9.commands.request import MAX_DEPTH
+from mq9.config.options import EmbedderName, Options
 
 PAGE = (ROOT / "docs/registry.md").read_text("utf-8")
 
@@ -28,5 +29,6 @@ async def test_examples_of_the_registry(serve: Serve, capsys: pytest.CaptureFixt
 
 def test_the_page_names_every_embedder_and_limit() -> None:
     assert [name for name in get_args(EmbedderName) if f"| `{name}` |" not in PAGE] == []
-    assert f"{MAX_BYTES:,} bytes and {MAX_DEPTH} levels" in PAGE
+    assert f"at most {Options().max_card >> 10} KiB" in PAGE
+    assert f"{MAX_DEPTH} levels and {MAX_SKILLS:,} skills" in PAGE
     assert f"up to {MAX_TAGS}, of up to {MAX_TAG_CHARS} characters" in PAGE

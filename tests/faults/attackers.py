@@ -168,6 +168,48 @@ def fuzz(port: int, seconds: float, choose: random.Random) -> None:
     over([])
 
 
+def hostile_cards() -> list[tuple[str, bytes]]:
+    """Cards, reports and farewells that a careless reader takes long to read."""
+    quotes = b'{"mailbox":"a","x":' + b"[" * 65 + b'"' + b'\\"' * 30_000
+    keys = b"".join(b'"%d":0,' % number for number in range(20_000))
+    twice = b'{"mailbox":"a",' + keys + b'"19999":0}'
+    skills = b'{"mailbox":"a","skills":[' + b"{}," * 80_000 + b"{}]}"
+    tags = b'{"mailbox":"a","tags":[' + b'"t",' * 60_000 + b'"t"]}'
+    digits = b'{"mailbox":"a","ttl":' + b"9" * 250_000 + b"}"
+    bodies = (quotes, twice, skills, tags, digits)
+    return [
+        (f"$mq9.AI.AGENT.{command}", body)
+        for command in ("REGISTER", "REPORT", "UNREGISTER")
+        for body in bodies
+    ]
+
+
+def unknown_fields(number: int) -> list[tuple[str, bytes]]:
+    """Requests that are almost as large as can be, of fields that nobody knows."""
+    body = b"{" + b",".join(b'"field%d":%d' % (n, n) for n in range(number)) + b"}"
+    commands = ("PUBLIC.LIST", "MAILBOX.CREATE", "MSG.QUERY.nobody", "AGENT.DISCOVER")
+    return [(f"$mq9.AI.{command}", body) for command in commands]
+
+
+def asking(requests: list[tuple[str, bytes]]) -> Callable[[int, float, random.Random], None]:
+    """Asks for these in turn, each when the one before it was answered."""
+
+    def ask(port: int, seconds: float, _choose: random.Random) -> None:
+        raw = connect(port)
+        raw.settimeout(30)
+        raw.sendall(CONNECT + b"SUB answers 1\r\n")
+        until = ready(seconds)
+        while time.monotonic() < until:
+            for subject, body in requests:
+                raw.sendall(b"PUB %s answers %d\r\n%s\r\n" % (subject.encode(), len(body), body))
+                answer = b""
+                while b"MSG answers" not in answer:
+                    answer += raw.recv(1 << 16)
+        over([raw])
+
+    return ask
+
+
 KINDS: dict[str, Callable[[int, float, random.Random], None]] = {
     "never read": never_read,
     "ask and never listen": ask_and_never_listen,
@@ -176,6 +218,9 @@ KINDS: dict[str, Callable[[int, float, random.Random], None]] = {
     "10,000 idle": idle,
     "abusive subscriptions": subscriptions,
     "fuzzed protocol": fuzz,
+    "hostile cards": asking(hostile_cards()),
+    "unknown fields, large": asking(unknown_fields(50_000)),
+    "unknown fields, small": asking(unknown_fields(3_000)),
 }
 
 

@@ -51,6 +51,7 @@ mq9 {{ sync: interval, embedder: light }}
 """
 # Ten clients that may each have so much unread, the code of idle connections, and what an allocator
 # keeps.
+WITH_AGENTS = {"fuzzed protocol", *(kind for kind in KINDS if "fields" in kind or "cards" in kind)}
 MEMORY_BYTES = {"10,000 idle": IDLE * 16 * 1024 + 48 * MIB}
 MOST_BYTES = 10 * MAX_PENDING + 64 * MIB
 
@@ -200,7 +201,7 @@ def test_others_hardly_notice(target: Server, elsewhere: Server, kind: str) -> N
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if kind == "10,000 idle" and hard != resource.RLIM_INFINITY and hard < IDLE + 500:
         pytest.skip(f"needs {IDLE + 500} open files, and the limit is {hard}")
-    if kind == "fuzzed protocol":
+    if kind in WITH_AGENTS:
         # Agents are searched by a process that the broker starts for the first of them.
         with Mail(target.url, deadline_s=MEANING_DEADLINE_S) as mail:
             register(mail, [card("agent.fuzzed", name="rain")])

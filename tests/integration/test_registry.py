@@ -169,7 +169,7 @@ def test_pages_are_parts_of_one_order(serve: Serve) -> None:
 
 
 def test_a_large_reply_is_cut_and_says_so(serve: Serve) -> None:
-    server = serve(LIGHT, peer=MQ9)
+    server = serve("mq9 { embedder: light, max_card: 500KB }", peer=MQ9)
     with Mail(server.url, deadline_s=60.0) as mail:
         register(mail, [card(f"big.{number}", data="x" * 400_000) for number in range(4)])
         answer = mail.done("AGENT.DISCOVER")

@@ -35,6 +35,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 # The rest is in the words of the JSON reader, with line and column.
 UNREADABLE = "invalid request: "
+TOO_DEEP = "invalid request: nested too deeply: at most 64 levels are allowed"
 A_NUMBER = "expected a whole number, found"
 SECONDS = "it must be from 0 to 3162240000"
 SIZE = "it must be from 0 to 9223372036854775807"
@@ -72,9 +73,9 @@ JSON = [
     (CREATE, b"true", "the request must be a JSON object"),
     (CREATE, named('"ttl":NaN'), UNREADABLE),
     (CREATE, named('"ttl":Infinity'), UNREADABLE),
-    (CREATE, named('"x":')[:-1] + DEEP, UNREADABLE),
-    (CREATE, named('"x":' + "[" * 5000 + "]" * 5000), UNREADABLE),
-    (CREATE, named('"x":' + '{"a":' * 5000 + "1" + "}" * 5000), UNREADABLE),
+    (CREATE, named('"x":')[:-1] + DEEP, TOO_DEEP),
+    (CREATE, named('"x":' + "[" * 5000 + "]" * 5000), TOO_DEEP),
+    (CREATE, named('"x":' + '{"a":' * 5000 + "1" + "}" * 5000), TOO_DEEP),
     (CREATE, named('"ttl":' + "9" * 5000), UNREADABLE),
 ]
 
@@ -188,7 +189,7 @@ FIELDS = [
 QUERIES = [
     (QUERY, b"[", UNREADABLE),
     (QUERY, b"[1]", "the request must be a JSON object"),
-    (QUERY, b'{"x":' + DEEP, UNREADABLE),
+    (QUERY, b'{"x":' + DEEP, TOO_DEEP),
     (QUERY, b'{"key":1}', "invalid key: expected a string, found 1"),
     (QUERY, b'{"tags":"a"}', 'invalid tags: expected a list, found "a"'),
     (QUERY, b'{"tags":{"a":1}}', "invalid tags: expected a list, found an object"),

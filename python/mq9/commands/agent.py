@@ -19,9 +19,10 @@ class Agents:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self.commands = (
-            Command("AGENT.REGISTER", self._register, lambda error: Reply(error=error)),
-            Command("AGENT.UNREGISTER", self._unregister, lambda error: Reply(error=error)),
-            Command("AGENT.REPORT", self._report, lambda error: Reply(error=error)),
+            Command("AGENT.REGISTER", self._register, _failure, limit="max_card"),
+            # It may be given the whole card.
+            Command("AGENT.UNREGISTER", self._unregister, _failure, limit="max_card"),
+            Command("AGENT.REPORT", self._report, _failure),
         )
 
     def _register(self, call: Call) -> Reply:
@@ -40,6 +41,10 @@ class Agents:
         if not self._registry.report(address, body):
             raise _unknown(address)
         return Reply()
+
+
+def _failure(error: str) -> Reply:
+    return Reply(error=error)
 
 
 def _unknown(address: str) -> Refusal:

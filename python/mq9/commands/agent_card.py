@@ -5,27 +5,26 @@ Owns what is refused. What a card means is for the registry.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json
-
+from mq9._core import json_select
 from mq9.commands.address import check_address
-from mq9.commands.request import MAX_SECONDS, Refusal, shown
+from mq9.commands.request import MAX_DEPTH, MAX_SECONDS, Refusal, parsed, shown
 
-MAX_BYTES = (1 << 20) - (1 << 12)
-"""The largest card: with what a reply puts around it, it still is a message."""
-MAX_DEPTH = 64
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_SKILLS = 1000
 MAX_TAGS = 256
 MAX_TAG_CHARS = 128
 _MAX_TAG_BYTES = 32 << 10
+# Those of all skills together, where the same one may come again and again.
+_MAX_GIVEN_TAGS = 4096
 
+_KNOWN = ("mailbox", "name", "description", "ttl", "tags", "skills")
 _MAILBOX = re.compile(r"mq9://[^/\s]+/(.*)", re.DOTALL)
-_TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class AgentCard:
 
 def read_card(payload: bytes) -> AgentCard:
     """The card in a REGISTER."""
-    body, card = _read(payload)
+    body, card = _read(payload, _KNOWN)
     for name in ("name", "description"):
         if card.get(name) is not None and not isinstance(card[name], str):
             raise Refusal(f"invalid {name}: expected a string, found {shown(card[name])}")
@@ -49,49 +48,23 @@ def read_card(payload: bytes) -> AgentCard:
 
 def read_report(payload: bytes) -> tuple[str, bytes]:
     """Who reports, and what."""
-    body, report = _read(payload)
+    body, report = _read(payload, ("mailbox",))
     return _address(report), body
 
 
 def read_address(payload: bytes) -> str:
     """Who is meant."""
-    return _address(_read(payload)[1])
+    return _address(_read(payload, ("mailbox",))[1])
 
 
-def _read(payload: bytes) -> tuple[bytes, dict[str, Any]]:
+def _read(payload: bytes, known: Sequence[str]) -> tuple[bytes, dict[str, Any]]:
+    """The body as it is to be kept, and its fields of these names."""
     body = payload.strip(b" \t\r\n")
-    if len(body) > MAX_BYTES:
-        raise Refusal(f"the request has {len(body)} bytes: at most {MAX_BYTES} are allowed")
-    if _is_deep(body):
-        raise Refusal(f"the request is nested too deeply: at most {MAX_DEPTH} levels are allowed")
     try:
-        card = from_json(body or b"{}", allow_inf_nan=False)
+        picked = json_select(body or b"{}", known, max_depth=MAX_DEPTH, unique=True)
     except ValueError as error:
-        raise Refusal(f"invalid request: {error}") from None
-    if not isinstance(card, dict):
-        raise Refusal("the request must be a JSON object")
-    # What a number is, is not looked at: its digits are kept as they are.
-    json.loads(body or b"{}", object_pairs_hook=_unique, parse_int=len, parse_float=len)
-    return body, card
-
-
-def _is_deep(body: bytes) -> bool:
-    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
-        return False
-    left = _TEXTS.sub(b"", body).translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(MAX_DEPTH):
-        left = left.replace(b"[]", b"")
-        if b"[]" not in left:
-            # What is left has no end or no beginning; the parser says so.
-            return left.count(b"[") > MAX_DEPTH
-    return True
-
-
-def _unique(pairs: list[tuple[str, object]]) -> None:
-    if len({name for name, _ in pairs}) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for at, name in enumerate(names) if name in names[:at])
-        raise Refusal(f"the field {shown(twice)} is given more than once")
+        raise Refusal(str(error)) from None
+    return body, parsed(picked)
 
 
 def _address(card: dict[str, Any]) -> str:
@@ -125,9 +98,16 @@ def _tags(card: dict[str, Any]) -> tuple[str, ...]:
     """The tags of the agent and those of its skills, each once."""
     found = dict.fromkeys(_strings(card, "tags"))
     skills = card.get("skills")
+    if isinstance(skills, list) and len(skills) > MAX_SKILLS:
+        raise Refusal(f"there are {len(skills)} skills: at most {MAX_SKILLS} are allowed")
+    given = 0
     for at, skill in enumerate(skills if isinstance(skills, list) else ()):
         if isinstance(skill, dict):
-            found |= dict.fromkeys(_strings(skill, "tags", f"skills[{at}]."))
+            tags = _strings(skill, "tags", f"skills[{at}].")
+            given += len(tags)
+            if given > _MAX_GIVEN_TAGS:
+                raise Refusal(f"skills have more than {_MAX_GIVEN_TAGS} tags")
+            found.update(dict.fromkeys(tags))
     if len(found) > MAX_TAGS:
         raise Refusal(f"there are {len(found)} tags: at most {MAX_TAGS} are allowed")
     if sum(len(tag.encode()) for tag in found) > _MAX_TAG_BYTES:
@@ -141,6 +121,8 @@ def _strings(holder: dict[str, Any], name: str, where: str = "") -> list[str]:
         return []
     if not isinstance(tags, list):
         raise Refusal(f"invalid {where}{name}: expected a list, found {shown(tags)}")
+    if len(tags) > MAX_TAGS:
+        raise Refusal(f"there are {len(tags)} {where}{name}: at most {MAX_TAGS} are allowed")
     for at, tag in enumerate(tags):
         if not isinstance(tag, str):
             raise Refusal(f"invalid {where}{name}[{at}]: expected a string, found {shown(tag)}")
@@ -149,28 +131,6 @@ def _strings(holder: dict[str, Any], name: str, where: str = "") -> list[str]:
     return tags
 
 
-def with_fields(body: bytes, fields: frozenset[str]) -> bytes:
+def with_fields(body: bytes, fields: Sequence[str]) -> bytes:
     """The card with these fields only, each as it was written."""
-    text = body.decode()
-    kept = []
-    at = _skip(text, text.index("{") + 1)
-    while text[at] != "}":
-        start = at
-        name, at = _DECODER.raw_decode(text, at)
-        at = _skip(text, _skip(text, at) + 1)
-        _, end = _DECODER.raw_decode(text, at)
-        if name in fields:
-            kept.append(text[start:end])
-        at = _skip(text, end)
-        if text[at] == ",":
-            at = _skip(text, at + 1)
-    return ("{" + ",".join(kept) + "}").encode()
-
-
-_DECODER = json.JSONDecoder(parse_int=len, parse_float=len)
-_SPACE = re.compile(r"[ \t\r\n]*")
-
-
-def _skip(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
-    return at if match is None else match.end()
+    return json_select(body, fields, max_depth=MAX_DEPTH, unique=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from mq9.commands.reply import Reply
 from mq9.commands.request import Refusal
@@ -48,6 +48,8 @@ class Command:
     """The reply that holds this error."""
     is_durable: Callable[[], bool] = lambda: False
     """Whether all that a reply tells of is; else it is held until everything is."""
+    limit: Literal["max_request", "max_card"] | None = "max_request"
+    """The setting that bounds the payload; None where it is not looked at."""
 
 
 # Where what was done is not kept, or not known to be.
@@ -60,6 +62,7 @@ class Desk:
     def __init__(self, server: Surroundings) -> None:
         self._broker = server.broker
         self._log = server.log
+        self._server = server
         self._turns = Turns(server.clients)
 
     def serve(self, command: Command) -> None:
@@ -79,6 +82,7 @@ class Desk:
 
     def _work(self, command: Command, call: Call, reply: str) -> Work:
         try:
+            self._check_size(command, call)
             answer = command.answer(call)
             if isinstance(answer, Reply):
                 self._reply(command, call.cid, reply, answer)
@@ -87,6 +91,16 @@ class Desk:
                 self._reply(command, call.cid, reply, (yield from answer))
         except Exception as error:
             self._failed(command, error, call.cid, reply)
+
+    def _check_size(self, command: Command, call: Call) -> None:
+        if command.limit is None:
+            return
+        most: int = getattr(self._server.options, command.limit)
+        if len(call.payload) > most:
+            raise Refusal(
+                f"the request has {len(call.payload)} bytes: "
+                f"at most {most} are allowed ({command.limit})"
+            )
 
     def _reply(self, command: Command, cid: int, subject: str, reply: Reply) -> None:
         if not subject:

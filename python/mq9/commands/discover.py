@@ -29,6 +29,7 @@ _MAX_LIMIT = 1000
 _MAX_PAGE = 1_000_000
 _MAX_QUERY_CHARS = 4096
 _MAX_TAGS = 64
+_MAX_FIELDS = 256
 # Where a reply is cut, unless its first card is larger.
 _MAX_REPLY_BYTES = 1 << 20
 _STEP_S = 0.0005
@@ -149,7 +150,7 @@ class Discover:
     ) -> Steps:
         cards: list[bytes] = []
         statuses: list[bytes] | None = [] if request.status else None
-        kept = frozenset([*request.fields, "mailbox"]) if request.fields is not None else None
+        kept = [*request.fields, "mailbox"] if request.fields is not None else None
         size, more = 0, False
         end = perf_counter() + _STEP_S
         for agent in agents:
@@ -197,5 +198,9 @@ def _check(request: DiscoverRequest) -> None:
             raise Refusal(
                 f"{name} has {len(query)} characters: at most {_MAX_QUERY_CHARS} are allowed"
             )
-    if request.tags is not None and len(request.tags) > _MAX_TAGS:
-        raise Refusal(f"there are {len(request.tags)} tags: at most {_MAX_TAGS} are allowed")
+    for name, given, most in (
+        ("tags", request.tags, _MAX_TAGS),
+        ("fields", request.fields, _MAX_FIELDS),
+    ):
+        if given is not None and len(given) > most:
+            raise Refusal(f"there are {len(given)} {name}: at most {most} are allowed")

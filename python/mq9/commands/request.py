@@ -3,14 +3,19 @@
 Owns how strict a request is read. Knows no command.
 """
 
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 
+from mq9._core import json_select
+
 MAX_SECONDS = 100 * 366 * 24 * 3600
 """The longest life that can be asked for: a hundred years."""
 MAX_ID = 2**64 - 1
+MAX_DEPTH = 64
+"""Most levels of objects and lists, the outermost included."""
 
 _SHOWN = 80
 _OUT_OF_RANGE = "out_of_range"
@@ -49,16 +54,30 @@ def read(model: type[Body], payload: bytes) -> Body:
     if not payload.strip():
         return model()
     try:
-        fields = from_json(payload, allow_inf_nan=False)
+        # What nobody asks for is passed over: no objects are made of it.
+        known = json_select(payload, _names(model), max_depth=MAX_DEPTH, unique=False)
     except ValueError as error:
-        raise Refusal(f"invalid request: {error}") from None
-    if not isinstance(fields, dict):
-        raise Refusal("the request must be a JSON object")
+        raise Refusal(str(error)) from None
+    fields = parsed(known)
     try:
         return model.model_validate(fields)
     except ValidationError as error:
         [first, *_] = error.errors(include_url=False)
         raise Refusal(_words(first)) from None
+
+
+def parsed(known: bytes) -> dict[str, Any]:
+    """The objects of what was picked out of a request; numbers may have too many digits."""
+    try:
+        fields: dict[str, Any] = from_json(known, allow_inf_nan=False)
+    except ValueError as error:
+        raise Refusal(f"invalid request: {error}") from None
+    return fields
+
+
+@cache
+def _names(model: type[Request]) -> tuple[str, ...]:
+    return tuple(model.model_fields)
 
 
 def shown(value: object, most: int = _SHOWN) -> str:

@@ -36,6 +36,9 @@ from mq9.config.tls import read_tls
 from mq9.config.tree import Place, Value
 
 _INT32 = 2**31 - 1
+_MIN_REQUEST = 1024
+# With what a reply puts around it, a card still is a message.
+_MAX_CARD = (1 << 20) - (1 << 12)
 
 
 def load(path: Path, environment: Mapping[str, str]) -> Options:
@@ -219,6 +222,8 @@ MQ9_SETTINGS = {
     "drain_time": Setting("drain_ms", duration()),
     "payload_encoding": Setting("payload_encoding", _payload_encoding),
     "default_ttl": Setting("default_ttl_ms", duration()),
+    "max_request": Setting("max_request", integer(_MIN_REQUEST)),
+    "max_card": Setting("max_card", integer(_MIN_REQUEST, _MAX_CARD)),
     "embedder": Setting("embedder", _embedder),
     "export": Setting("export", read_export),
     "monitoring": Setting("monitoring", read_monitoring),

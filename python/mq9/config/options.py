@@ -160,6 +160,10 @@ class Options(_Frozen):
     """How payloads stand in JSON replies; auto: as text where they are valid UTF-8."""
     default_ttl_ms: int = 0
     """Life of a mailbox that is created without a `ttl`; 0: for ever."""
+    max_request: int = 64 * 1024
+    """The largest request that is no message, no FETCH and no ACK, in bytes."""
+    max_card: int = 256 * 1024
+    """The largest card of an agent, in bytes."""
     embedder: EmbedderName = "auto"
     """What finds agents by meaning; auto: the best one that is installed."""
     export: Export | None = None

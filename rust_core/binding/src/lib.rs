@@ -13,6 +13,7 @@ mod drive;
 mod durability;
 mod errors;
 mod export;
+mod json;
 mod mail;
 mod messages;
 mod peer;
@@ -44,6 +45,8 @@ mod _core {
     use super::connection::Connection;
     #[pymodule_export]
     use super::export::{Export, ExportSummary};
+    #[pymodule_export]
+    use super::json::json_select;
     #[pymodule_export]
     use super::messages::{Completion, Message, NewMessage, Waiting};
     #[pymodule_export]

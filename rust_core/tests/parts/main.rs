@@ -14,6 +14,7 @@ mod by_id;
 mod group;
 mod group_model;
 mod group_ranges;
+mod json;
 mod lane;
 mod router_model;
 mod timer_wheel;
