@@ -8,7 +8,7 @@ import re
 from mq9 import errors
 
 _TEXTS: tuple[tuple[re.Pattern[str], type[errors.Mq9Error]], ...] = tuple(
-    (re.compile(pattern), kind)
+    (re.compile(rf"\A(?:{pattern})"), kind)
     for pattern, kind in (
         (r"mailbox .* does not exist$", errors.MailboxNotFound),
         (r"mailbox .* already exists$", errors.MailboxExists),

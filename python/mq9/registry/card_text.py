@@ -52,18 +52,22 @@ TECHNICAL_KEYS = frozenset(
 # The last three are those of Chinese and Japanese.
 SENTENCE_ENDS = (".", "!", "?", ":", ";", "\u3002", "\uff01", "\uff1f")
 
-URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://\S+|\bdata:\S+|\bwww\.\S+|\S+@\S+\.\S+")
+# No pattern here looks at a character more than a few times, whatever the text: nothing is looked
+# for ahead of a match, it is asked of what has matched.
 # A run that no one writes by hand: digests, keys, base64.
-BLOB = re.compile(r"(?=[^\s]*[0-9+/=_])[A-Za-z0-9+/=_-]{40,}|[!-~]{80,}")
+RUN = re.compile(r"[A-Za-z0-9+/=_-]+")
+LONG_RUN = re.compile(r"[!-~]+")
 SHORTEST_BLOB_CHARS = 40
-# What every match of these has.
-URL_SIGN = re.compile(r"://|data:|www\.|@")
+SHORTEST_LONG_BLOB_CHARS = 80
+BLOB_SIGN = re.compile(r"[0-9+/=_]")
+# What every address has.
+ADDRESS_SIGN = re.compile(r"://|data:|www\.|@")
+SCHEME_END = re.compile(r"[a-zA-Z0-9+.-]")
+WORD_CHAR = re.compile(r"\w")
 ID_SIGN = re.compile(r"\d|/")
-# Hexadecimal ids, UUIDs, versions and media types.
-IDENTIFIER = re.compile(
-    r"\b(?=[0-9a-fA-F-]*[0-9])[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*\b|\bv?\d+(?:\.\d+)+\b"
-    r"|\b(?:text|image|audio|video|application)/[\w.+*-]+"
-)
+# Hexadecimal ids and UUIDs if they have a digit; versions; media types.
+HEXADECIMAL = re.compile(r"\b[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*\b")
+IDENTIFIER = re.compile(r"\bv?\d+(?:\.\d+)+\b|\b(?:text|image|audio|video|application)/[\w.+*-]+")
 
 
 @dataclass(frozen=True)
@@ -189,21 +193,63 @@ def joined(texts: Iterable[str]) -> str:
 
 def without_blobs(text: str) -> str:
     """The text without what only a machine reads."""
-    words = text.split()
-    # Most texts have none of it, and the patterns are slow.
+    words = text[:MAX_FIELD_CHARS].split()
+    # Most texts have none of it.
     if max(map(len, words), default=0) >= SHORTEST_BLOB_CHARS:
-        return " ".join(BLOB.sub(" ", text).split())
+        bare = RUN.sub(_unless_blob, " ".join(words))
+        words = LONG_RUN.sub(_unless_long, bare).split()
     return " ".join(words)
+
+
+def _unless_blob(run: re.Match[str]) -> str:
+    found = run[0]
+    is_blob = len(found) >= SHORTEST_BLOB_CHARS and BLOB_SIGN.search(found)
+    return " " if is_blob else found
+
+
+def _unless_long(run: re.Match[str]) -> str:
+    return " " if len(run[0]) >= SHORTEST_LONG_BLOB_CHARS else run[0]
+
+
+def without_address(word: str) -> str:
+    """What of a word stands before a URL; nothing if it is a mail address."""
+    before, at, host = word.partition("@")
+    # Something before it, and a dot with something on both sides behind it.
+    if before and at and "." in host[1:-1]:
+        return ""
+    ends = [end for mark in ("data:", "www.") if (end := _begins(word, mark)) >= 0]
+    scheme = word.find("://")
+    if scheme >= 0:
+        start = scheme
+        while start and SCHEME_END.match(word, start - 1):
+            start -= 1
+        while start < scheme and not word[start].isalpha():
+            start += 1
+        if start < scheme:
+            ends.append(start)
+    return word[: min(ends)] if ends else word
+
+
+def _begins(word: str, mark: str) -> int:
+    """Where the mark stands at the beginning of a word, with something behind it; -1: nowhere."""
+    at = word.find(mark)
+    while at > 0 and WORD_CHAR.match(word, at - 1):
+        at = word.find(mark, at + 1)
+    return at if at + len(mark) < len(word) else -1
+
+
+def _unless_number(found: re.Match[str]) -> str:
+    return " " if any(map(str.isdigit, found[0])) else found[0]
 
 
 def spoken(text: str) -> str:
     """The text without blobs, addresses and ids."""
     bare = text[:MAX_FIELD_CHARS]
-    if URL_SIGN.search(bare):
-        bare = URL.sub(" ", bare)
+    if ADDRESS_SIGN.search(bare):
+        bare = " ".join(map(without_address, bare.split()))
     bare = without_blobs(bare)
     if ID_SIGN.search(bare):
-        bare = IDENTIFIER.sub(" ", bare)
+        bare = IDENTIFIER.sub(" ", HEXADECIMAL.sub(_unless_number, bare))
     # What was taken out may have left signs that now stand alone.
     return " ".join(word for word in bare.split() if any(map(str.isalnum, word)))
 

@@ -90,5 +90,8 @@ def _escape(value: str) -> str:
 
 def _unescape(value: str) -> str:
     # An escaped space at the end counts, a plain one does not.
-    kept = re.sub(r"(?<!\\) +$", "", value.lstrip(" "))
+    kept = value.strip(" ")
+    if kept.endswith("\\") and kept != value.lstrip(" "):
+        # The first of the spaces behind it is escaped.
+        kept += " "
     return re.sub(r"\\(.)", r"\1", kept, flags=re.DOTALL)
