@@ -8,7 +8,7 @@ import re
 from mq9 import errors
 
 _TEXTS: tuple[tuple[re.Pattern[str], type[errors.Mq9Error]], ...] = tuple(
-    (re.compile(rf"\A(?:{pattern})"), kind)
+    (re.compile(rf"\A(?:{pattern})", re.DOTALL), kind)
     for pattern, kind in (
         (r"mailbox .* does not exist$", errors.MailboxNotFound),
         (r"mailbox .* already exists$", errors.MailboxExists),
@@ -16,7 +16,7 @@ _TEXTS: tuple[tuple[re.Pattern[str], type[errors.Mq9Error]], ...] = tuple(
         (r"agent .* is not registered$", errors.AgentNotFound),
         (r"message not found$", errors.MessageNotFound),
         (r"invalid mail_address ", errors.InvalidAddress),
-        (r"(?s)group .* of mailbox .* does not exist$", errors.GroupNotFound),
+        (r"group .* does not exist$", errors.GroupNotFound),
         (r"group .* has not been given msg_id ", errors.NotGiven),
         (r"message of \d+ bytes is larger than ", errors.MessageTooLarge),
         (r"mailbox .* is full: ", errors.MailboxFull),
