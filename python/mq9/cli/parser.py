@@ -3,7 +3,7 @@
 import argparse
 
 from mq9 import __version__
-from mq9.cli import agent, completion, doctor, export, mailbox, messages, tail
+from mq9.cli import agent, completion, doctor, export, local, mailbox, messages, tail
 from mq9.cli.exits import OK
 
 _EXITS = """\
@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     agent.add(commands)
     doctor.add(commands)
     export.add(commands)
+    local.add(commands)
     completion.add(commands, parser)
     version = commands.add_parser("version", help="print the version and exit")
     version.add_argument("--json", action="store_true", help="print JSON")

@@ -18,6 +18,8 @@ FAILED = 1
 USAGE = 2
 _STOPPED = 130
 
+ROOT_HELP = "default: $ZOS_MQ_ROOT, $ZOS_HOME/agent-mq, ~/.zos/agent-mq"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status of the process."""
@@ -44,7 +46,9 @@ def status_of(error: Exception) -> int:
     return USAGE if isinstance(error, ValueError) else FAILED
 
 
-def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_commands(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+) -> dict[str, argparse.ArgumentParser]:
     """The commands of a queue and their options."""
     send = commands.add_parser("send", help="send a message and print its msg_id")
     send.add_argument("--topic", required=True, help=", ".join(sorted(TOPICS)))
@@ -70,6 +74,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
     status = commands.add_parser("status", help="print what is in the queue")
     status.add_argument("--session", metavar="S", help="default: all sessions")
+    return {"send": send, "poll": poll, "tail": tail, "expire": expire, "status": status}
 
 
 def body_of(arguments: argparse.Namespace) -> str:
@@ -121,9 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Mail between agents of one machine, in plain files.",
         epilog="exit codes: 0 done; 1 it could not be done; 2 wrong command line",
     )
-    root.add_argument(
-        "--root", metavar="DIR", help="default: $ZOS_MQ_ROOT, $ZOS_HOME/agent-mq, ~/.zos/agent-mq"
-    )
+    root.add_argument("--root", metavar="DIR", help=ROOT_HELP)
     add_commands(root.add_subparsers(dest="command", metavar="command", required=True))
     return root
 
