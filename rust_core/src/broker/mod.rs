@@ -27,7 +27,7 @@ use crate::router::{Router, SubId};
 use crate::timer::Wheel;
 use conn::Conn;
 pub use conn::{ConnStats, Terms};
-pub use permissions::{InvalidSubject, Permissions, PermissionsBuilder};
+pub use permissions::{ACK, InvalidSubject, Permissions, PermissionsBuilder, RAW_ACK};
 use spares::Spares;
 pub use subscribe::SubscriptionInfo;
 use timers::Alarm;

@@ -4,6 +4,11 @@ use super::replies::Allowance;
 use crate::nats;
 use crate::router::Patterns;
 
+/// Where deliveries are acknowledged: then the address.
+pub const ACK: &[u8] = b"$mq9.AI.MSG.ACK.";
+/// Where deliveries of the raw format are acknowledged: then group in base64url, `msg_id`, address.
+pub const RAW_ACK: &[u8] = b"$mq9.AI.MSG.RACK.";
+
 /// Rules for the clients of one user. Denying wins over allowing.
 #[derive(Debug)]
 pub struct Permissions {
@@ -67,8 +72,11 @@ impl PermissionsBuilder {
 }
 
 impl Permissions {
-    /// Whether a message may be published to `subject`, answers aside.
+    /// Whether a message may be published to `subject`, answers aside. What counts is what it makes the broker do.
     pub fn may_publish(&self, subject: &[u8]) -> bool {
+        if let Some(command) = acknowledges(subject) {
+            return !self.publish_deny.matches(subject) && self.may_publish(&command);
+        }
         self.publish_allow.as_ref().is_none_or(|allow| allow.matches(subject))
             && !self.publish_deny.matches(subject)
     }
@@ -92,6 +100,12 @@ impl Permissions {
     pub fn may_receive(&self, subject: &[u8]) -> bool {
         !self.delivery_deny.matches(subject)
     }
+}
+
+/// The ACK that a message to the reply subject of a raw delivery stands for.
+fn acknowledges(subject: &[u8]) -> Option<Vec<u8>> {
+    let address = subject.strip_prefix(RAW_ACK)?.splitn(3, |&byte| byte == b'.').nth(2);
+    Some([ACK, address.unwrap_or_default()].concat())
 }
 
 /// Whether the list speaks of this subscription. Rules that name a queue decide for queue groups if

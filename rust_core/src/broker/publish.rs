@@ -1,6 +1,6 @@
 //! A client publishes: checks, and the answer when nobody listens.
 
-use super::{Broker, ConnId, Desk, DeskCall, Event, RESERVED, Request};
+use super::{Broker, ConnId, Desk, DeskCall, Event, RAW_ACK, RESERVED, Request};
 use crate::broker::deliver::Message;
 use crate::nats::{self, Publish};
 use crate::router::{Hit, Matches};
@@ -179,8 +179,11 @@ impl super::conn::Conn {
         rules.is_none_or(|rules| rules.may_publish(subject)) || self.may_answer(subject, now_us)
     }
 
-    /// Whether the subject is one where an answer of this client is expected.
+    /// Whether the subject is one where an answer of this client is expected. To acknowledge is no answer.
     fn may_answer(&mut self, subject: &[u8], now_us: u64) -> bool {
+        if subject.starts_with(RAW_ACK) {
+            return false;
+        }
         let allowance = self.terms.permissions.as_ref().and_then(|rules| rules.responses);
         allowance.is_some_and(|allowance| self.replies.take(subject, allowance, now_us))
     }

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use crate::broker::DeskCall as Call;
+use crate::broker::{ACK, DeskCall as Call, RAW_ACK};
 use crate::error::Error;
 use crate::log::Lsn;
 use crate::store::{Meta, Store};
@@ -29,9 +29,6 @@ pub use reply::{Reply, ReplySubject};
 
 const SEND: &[u8] = b"$mq9.AI.MSG.SEND.";
 const FETCH: &[u8] = b"$mq9.AI.MSG.FETCH.";
-const ACK: &[u8] = b"$mq9.AI.MSG.ACK.";
-/// Where deliveries of the raw format are acknowledged: then group in base64url, `msg_id`, address.
-const RAW_ACK: &[u8] = b"$mq9.AI.MSG.RACK.";
 
 /// What replies that wait may take altogether: beyond, nobody's requests are carried out.
 const MAX_HELD_BYTES: usize = 256 << 20;

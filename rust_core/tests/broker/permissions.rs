@@ -121,6 +121,42 @@ fn open_answers_are_bounded_and_the_oldest_gives_way() {
 }
 
 #[test]
+fn an_acknowledgement_by_reply_subject_needs_the_permission_to_acknowledge() {
+    let deny = |subject: &str| PermissionsBuilder {
+        publish_deny: list(&[subject]),
+        ..PermissionsBuilder::default()
+    };
+    let allow = |subject: &str| PermissionsBuilder {
+        publish_allow: Some(list(&[subject])),
+        ..PermissionsBuilder::default()
+    };
+    let answer = PermissionsBuilder { responses: Some((0, 0)), ..PermissionsBuilder::default() };
+    for (rules, allowed) in [
+        (deny("$mq9.AI.MSG.ACK.a.b"), false),
+        (deny("$mq9.AI.MSG.ACK.>"), false),
+        (deny("$mq9.AI.MSG.RACK.>"), false),
+        (deny("$mq9.AI.MSG.ACK.a"), true),
+        (allow("$mq9.AI.MSG.ACK.a.b"), true),
+        (allow("$mq9.AI.MSG.ACK.*"), false),
+        (allow("$mq9.AI.MSG.RACK.>"), false),
+        (answer, false),
+    ] {
+        let shown = format!("{rules:?}");
+        let mut server = Driver::new();
+        let asker = server.client();
+        server.permitting(rules);
+        let client = server.client();
+        let subject = "$mq9.AI.MSG.RACK.Zw.7.a.b";
+        // Somebody has asked it to answer there.
+        server.say(client, "SUB work 1\r\n");
+        server.say(asker, format!("PUB work {subject} 0\r\n\r\n"));
+        server.hear(client);
+        let heard = server.say(client, format!("PUB {subject} 4\r\n+ACK\r\n"));
+        assert_eq!(!heard.contains("Violation"), allowed, "{shown}: {heard}");
+    }
+}
+
+#[test]
 fn reserved_replies_are_not_for_clients() {
     let mut server = Driver::new();
     let client = server.client();
