@@ -62,7 +62,8 @@ impl Server {
         let acknowledged = self.store.acknowledged();
         while let Some(reply) = self.post.next_reply(acknowledged) {
             reply.publish(|answer_to, headers, payload| {
-                self.broker.answer(reply.cid, &reply.subject, answer_to, headers, payload);
+                let (cid, subject) = (reply.cid, &reply.subject);
+                self.broker.answer(cid, subject, answer_to, headers, payload, &mut ());
             });
         }
         while self.broker.next_dirty().is_some() {}

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.mail import Mail, ids
-from tests.peers import MQ9, Serve, Server
+from tests.mail import Mail, ids, payloads
+from tests.peers import MQ9, Serve, Server, until
 
 
 def users(**publish: str) -> str:
@@ -62,3 +62,43 @@ def test_an_acknowledgement_by_reply_subject_needs_the_permission_to_acknowledge
     worker.ping()
     assert worker.errors == []
     assert ids(root.fetch("box", "g")) == []
+
+
+def test_a_command_as_reply_subject_counts_only_where_its_client_may_give_it(
+    place: Callable[..., Place],
+) -> None:
+    """Otherwise whoever answers would carry it out in its own name."""
+    here = place(stranger='{ allow: ["work", "$mq9.AI.MSG.SEND.box", "$mq9.AI.MSG.SEND.mine"] }')
+    root, stranger = here.user("root"), here.user("stranger")
+    root.done("MAILBOX.CREATE", {"name": "box"})
+    root.deliver("box")
+    root.send(b"SUB work 1\r\n")
+    root.ping()
+    replies = ["$mq9.AI.MSG.DELETE.box.0", "$mq9.AI.MSG.RACK.Zw.0.box"]
+    replies += ["$mq9.AI.ADMIN.MAILBOX.LIST", "$JS.API.STREAM.DELETE.s", "$SYS.REQ.SERVER.PING"]
+    for asked in ("work", "$mq9.AI.MSG.SEND.box"):
+        for reply in replies:
+            stranger.publish(asked, b"", reply=reply)
+    stranger.ping()
+    refused = 'Permissions Violation for Publish with Reply of "{}"'.format
+    assert stranger.errors == [refused(reply) for reply in replies] * 2
+    root.ping()
+    assert root.arrived == {}
+    assert ids(root.fetch("box")) == [0]
+
+
+def test_an_answer_can_be_asked_for_into_a_mailbox(place: Callable[..., Place]) -> None:
+    """From a responder, and from the broker: a client that may send there may be answered there."""
+    here = place(asker='{ allow: ["work", "$mq9.AI.MSG.QUERY.box", "$mq9.AI.MSG.SEND.mine"] }')
+    root, asker = here.user("root"), here.user("asker")
+    for name in ("box", "mine"):
+        root.done("MAILBOX.CREATE", {"name": name})
+    root.send(b"SUB work 1\r\n")
+    root.ping()
+    asker.publish("work", b"?", reply="$mq9.AI.MSG.SEND.mine")
+    root.publish(root.reply("work").reply, b"!")
+    asker.publish("$mq9.AI.MSG.QUERY.box", b"", reply="$mq9.AI.MSG.SEND.mine")
+    until(lambda: len(root.fetch("mine")) == 2, "both have come")
+    assert sorted(payloads(root.fetch("mine"))) == ["!", '{"error":"","messages":[]}']
+    assert asker.errors == []
+    assert asker.arrived == {}

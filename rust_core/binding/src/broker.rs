@@ -151,7 +151,12 @@ impl Broker {
 
     /// Answers a request at once: only the connection that asked hears it.
     fn answer(&self, py: Python<'_>, cid: u64, subject: &str, payload: &[u8]) -> PyResult<()> {
-        self.lock().core.answer(cid, subject.as_bytes(), b"", b"", payload);
+        let used = self.count(|core, counter| {
+            core.answer(cid, subject.as_bytes(), b"", b"", payload, counter);
+        });
+        if used {
+            self.end_round(py, true)?;
+        }
         self.drive(py)
     }
 
@@ -233,16 +238,19 @@ impl Broker {
         py: Python<'_>,
         run: impl FnOnce(&mut broker::Broker, &mut Counter<'_>),
     ) -> PyResult<()> {
-        let used = {
-            let mut state = self.lock();
-            let State { core, post, .. } = &mut *state;
-            self.with_running(|running| {
-                let mut counter = Counter::new(post, running.map(Running::store));
-                run(core, &mut counter);
-                counter.was_used()
-            })
-        };
+        let used = self.count(run);
         self.end_round(py, used)
+    }
+
+    /// Calls `run` with the broker and the way to the store; whether that way was used.
+    fn count(&self, run: impl FnOnce(&mut broker::Broker, &mut Counter<'_>)) -> bool {
+        let mut state = self.lock();
+        let State { core, post, .. } = &mut *state;
+        self.with_running(|running| {
+            let mut counter = Counter::new(post, running.map(Running::store));
+            run(core, &mut counter);
+            counter.was_used()
+        })
     }
 
     /// A connection is gone: what it held goes back to its groups.

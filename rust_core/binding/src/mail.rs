@@ -62,16 +62,19 @@ pub fn settle(core: &mut broker::Broker, post: &mut Post, running: &Running) -> 
         running.keep_up(&mut store);
         (store.acknowledged(), if more { Some(0) } else { store.sleep_ms(now) })
     };
+    let mut used = false;
     while let Some(reply) = post.next_reply(acknowledged) {
+        let mut counter = Counter::new(post, Some(running.store()));
         reply.publish(|answer_to, headers, payload| {
-            core.answer(reply.cid, &reply.subject, answer_to, headers, payload);
+            core.answer(reply.cid, &reply.subject, answer_to, headers, payload, &mut counter);
         });
+        used |= counter.was_used();
     }
-    if !core.is_holding() {
-        return sleep_ms;
+    if core.is_holding() {
+        let mut counter = Counter::new(post, Some(running.store()));
+        core.retry_held(&mut counter, clock::mono_us());
+        used |= counter.was_used();
     }
-    let mut counter = Counter::new(post, Some(running.store()));
-    core.retry_held(&mut counter, clock::mono_us());
     // What was asked just now is written and answered in the next round.
-    if counter.was_used() { Some(0) } else { sleep_ms }
+    if used { Some(0) } else { sleep_ms }
 }

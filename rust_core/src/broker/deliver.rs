@@ -10,6 +10,7 @@ use crate::nats;
 use crate::router::{Matches, SubId, Subscription};
 
 /// A message on its way.
+#[derive(Clone, Copy)]
 pub(super) struct Message<'a> {
     /// The connection that published it; none for the server itself.
     pub from: Option<ConnId>,

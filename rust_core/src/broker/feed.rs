@@ -274,7 +274,9 @@ impl Broker {
         let whole = line + publish.size + 2;
         let Some(conn) = self.conn_mut(id) else { return Next::Stop };
         conn.skip = whole.saturating_sub(available);
-        if conn.may_publish(publish.subject, now_us) {
+        if !conn.may_be_answered_at(publish.reply) {
+            self.write_err(id, &violation(b"Publish with Reply of", publish.reply));
+        } else if conn.may_publish(publish.subject, now_us) {
             let (cid, subject, reply) = (conn.cid, publish.subject, publish.reply);
             let call = DeskCall { cid, subject, reply, headers: b"", payload: b"" };
             desk.refuse(&call, self.limits.max_payload);

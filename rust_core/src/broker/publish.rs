@@ -7,6 +7,16 @@ use crate::router::{Hit, Matches};
 
 /// Reply subjects that only a server may use.
 const RESERVED_REPLIES: [&[u8]; 3] = [b"_R_.", b"_GR_.", b"$JS.ACK."];
+/// Whoever publishes here has a command carried out in its own name.
+const COMMANDS: [&[u8]; 3] = [RESERVED, b"$JS.", b"$SYS."];
+/// Commands that ask who the client is, whatever it may publish.
+const FOR_OPERATORS: [&[u8]; 5] = [
+    b"$mq9.AI.ADMIN.",
+    b"$mq9.AI.MAILBOX.REMOVE.",
+    b"$mq9.AI.MAILBOX.PURGE.",
+    b"$mq9.AI.MAILBOX.UPDATE.",
+    b"$mq9.AI.GROUP.REMOVE.",
+];
 
 impl Broker {
     /// Checks what the line of a publish tells; the connection is closed if it asks too much.
@@ -59,7 +69,7 @@ impl Broker {
         let no_responders = conn.terms.no_responders && !publish.reply.is_empty();
         if !allowed {
             self.write_err(id, &violation(b"Publish to", publish.subject));
-        } else if RESERVED_REPLIES.iter().any(|start| publish.reply.starts_with(start)) {
+        } else if !conn.may_be_answered_at(publish.reply) {
             self.write_err(id, &violation(b"Publish with Reply of", publish.reply));
         } else {
             if conn.terms.verbose {
@@ -89,7 +99,8 @@ impl Broker {
     }
 
     /// Answers a connection at `subject`, where its own subscriptions hear it and no others: whoever
-    /// else listens there must not learn what was asked. Says how many they were.
+    /// else listens there must not learn what was asked. Says how many they were. An answer that was asked for at a
+    /// subject of the server is what the client could have sent there itself.
     pub fn answer(
         &mut self,
         cid: u64,
@@ -97,32 +108,44 @@ impl Broker {
         reply: &[u8],
         headers: &[u8],
         payload: &[u8],
+        desk: &mut dyn Desk,
     ) -> usize {
         let Some(&id) = self.by_cid.get(&cid) else { return 0 };
-        let Some(conn) = self.conns.get_mut(id as usize).and_then(Option::as_deref_mut) else {
-            return 0;
-        };
-        let mut inbox = std::mem::take(&mut conn.inbox);
-        self.router.find_route(&mut inbox, subject);
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         for part in [headers, payload, b"\r\n"] {
             body.extend_from_slice(part);
         }
-        let message = Message {
-            from: None,
-            only: Some(id),
-            subject,
-            reply,
-            headers: headers.len(),
-            body: &body,
+        let headers = headers.len();
+        let message = Message { from: None, only: Some(id), subject, reply, headers, body: &body };
+        let heard = if subject.starts_with(RESERVED) {
+            self.send_answer(id, &Message { reply: b"", ..message }, desk)
+        } else {
+            self.deliver_answer(id, &message)
         };
-        let heard = self.deliver(&message, inbox.matches(), self.now_us);
         self.body = body;
+        heard
+    }
+
+    fn deliver_answer(&mut self, id: ConnId, message: &Message<'_>) -> usize {
+        let Some(conn) = self.conn_mut(id) else { return 0 };
+        let mut inbox = std::mem::take(&mut conn.inbox);
+        self.router.find_route(&mut inbox, message.subject);
+        let heard = self.deliver(message, inbox.matches(), self.now_us);
         if let Some(conn) = self.conn_mut(id) {
             conn.inbox = inbox;
         }
         heard
+    }
+
+    fn send_answer(&mut self, id: ConnId, message: &Message<'_>, desk: &mut dyn Desk) -> usize {
+        let Some(conn) = self.conn(id) else { return 0 };
+        // The permission may have ended since it was asked for.
+        if !conn.may_be_answered_at(message.subject) {
+            self.write_err(id, &violation(b"Publish to", message.subject));
+            return 0;
+        }
+        self.request_services(conn.cid, message, desk)
     }
 
     /// Hands the message to the desk, or to the services that answer its subject.
@@ -173,6 +196,18 @@ impl Broker {
 }
 
 impl super::conn::Conn {
+    /// Whether answers to this client may go to `reply`. A responder publishes them in its own name: where that
+    /// is a command, the client must be allowed to give it itself.
+    pub(super) fn may_be_answered_at(&self, reply: &[u8]) -> bool {
+        let is_one_of = |starts: &[&[u8]]| starts.iter().any(|start| reply.starts_with(start));
+        if is_one_of(&RESERVED_REPLIES) {
+            return false;
+        }
+        let rules = self.terms.permissions.as_ref();
+        !is_one_of(&COMMANDS)
+            || (!is_one_of(&FOR_OPERATORS) && rules.is_none_or(|rules| rules.may_publish(reply)))
+    }
+
     /// Whether a message may be published to `subject`, asked without the last result at hand.
     pub(super) fn may_publish(&mut self, subject: &[u8], now_us: u64) -> bool {
         let rules = self.terms.permissions.as_ref();

@@ -102,7 +102,7 @@ fn the_servers_own_subjects_are_answered_by_it_and_seen_by_nobody() {
     assert_eq!(server.requests.len(), 2);
     server.hear(spy);
     let cid = server.broker.cid(client).unwrap();
-    assert_eq!(server.broker.answer(cid, b"in", b"", b"", b"hello"), 1);
+    assert_eq!(server.broker.answer(cid, b"in", b"", b"", b"hello", &mut ()), 1);
     assert_eq!(server.hear(client), "MSG in 1 5\r\nhello\r\n");
     assert_eq!(server.hear(spy), "");
     let refused = "-ERR 'Permissions Violation for Subscription to \"$mq9.AI.MSG.SEND.*\"'\r\n";

@@ -168,6 +168,42 @@ fn reserved_replies_are_not_for_clients() {
 }
 
 #[test]
+fn a_command_is_a_reply_subject_only_for_who_may_give_it() {
+    let mut server = Driver::new();
+    let responder = server.client();
+    server.say(responder, "SUB work 1\r\n");
+    let anybody = server.client();
+    server.permitting(PermissionsBuilder {
+        publish_allow: Some(list(&["work", "$mq9.AI.MSG.SEND.mine", "$mq9.AI.MSG.ACK.mine"])),
+        ..PermissionsBuilder::default()
+    });
+    let asker = server.client();
+    for (client, reply, allowed) in [
+        (asker, "_INBOX.a", true),
+        (asker, "anything", true),
+        (asker, "$mq9.AI.MSG.SEND.mine", true),
+        (asker, "$mq9.AI.MSG.RACK.Zw.1.mine", true),
+        (asker, "$mq9.AI.MSG.RACK.Zw.1.victim", false),
+        (asker, "$mq9.AI.MSG.DELETE.victim.1", false),
+        (asker, "$JS.API.STREAM.DELETE.s", false),
+        (asker, "$SYS.REQ.SERVER.PING", false),
+        (anybody, "$mq9.AI.MSG.DELETE.victim.1", true),
+        (anybody, "$JS.API.STREAM.DELETE.s", true),
+        (anybody, "$JS.ACK.s", false),
+        (anybody, "$mq9.AI.ADMIN.MAILBOX.LIST", false),
+        (anybody, "$mq9.AI.MAILBOX.PURGE.victim", false),
+    ] {
+        let heard = server.say(client, format!("PUB work {reply} 0\r\n\r\n"));
+        let text = format!("Permissions Violation for Publish with Reply of \"{reply}\"");
+        assert_eq!(heard, if allowed { String::new() } else { format!("-ERR '{text}'\r\n") });
+        assert_eq!(server.hear(responder).is_empty(), !allowed, "{reply}");
+    }
+    // Also where the message is too large to be read.
+    let large = format!("PUB $mq9.AI.MSG.SEND.mine $SYS.X {}\r\n", 2 << 20);
+    assert!(server.say(asker, large).contains("Publish with Reply of"));
+}
+
+#[test]
 fn new_permissions_end_what_they_do_not_allow() {
     let mut server = Driver::new();
     let client = server.client();

@@ -196,3 +196,17 @@ fn the_name_of_a_group_forges_no_history() {
     assert!(dead.contains(r#""mq9-dead-reason":["terminated"]"#), "{dead}");
     assert!(dead.contains(r#""mq9-dead-group":["g  mq9-dead-reason: forged"]"#), "{dead}");
 }
+
+#[test]
+fn an_answer_can_be_asked_for_into_a_mailbox() {
+    let mut office = Office::new();
+    office.create("answers", Policy::default());
+    let client = office.client();
+    office.feed(client, b"PUB $mq9.AI.MSG.SEND.m $mq9.AI.MSG.SEND.answers 1\r\nx\r\n");
+    office.feed(client, b"PUB $mq9.AI.MSG.FETCH.m $mq9.AI.MSG.SEND.answers 0\r\n\r\n");
+    office.settle();
+    assert_eq!(office.ask(client, "SEND.m", "", "y"), r#"{"error":"","msg_id":1}"#);
+    let found = office.ask(client, "FETCH.answers", "", r#"{"deliver":"earliest"}"#);
+    assert!(found.contains(r#""payload":"{\"error\":\"\",\"msg_id\":0}""#), "{found}");
+    assert!(found.contains(r#"\"payload\":\"y\""#), "{found}");
+}

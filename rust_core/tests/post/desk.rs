@@ -120,8 +120,10 @@ impl Office {
     /// Publishes the replies that may leave.
     pub fn release(&mut self) {
         while let Some(reply) = self.post.next_reply(self.store.acknowledged()) {
+            let mut counter = Counter(&mut self.post, &mut self.store, self.now);
             reply.publish(|answer_to, headers, payload| {
-                self.broker.answer(reply.cid, &reply.subject, answer_to, headers, payload);
+                let (cid, subject) = (reply.cid, &reply.subject);
+                self.broker.answer(cid, subject, answer_to, headers, payload, &mut counter);
             });
         }
     }
