@@ -102,3 +102,22 @@ def test_an_answer_can_be_asked_for_into_a_mailbox(place: Callable[..., Place]) 
     assert sorted(payloads(root.fetch("mine"))) == ["!", '{"error":"","messages":[]}']
     assert asker.errors == []
     assert asker.arrived == {}
+
+
+def test_a_dead_letter_mailbox_needs_the_permission_of_the_creator_to_send_to_it(
+    place: Callable[..., Place],
+) -> None:
+    """Otherwise the broker would carry there what its creator may not."""
+    here = place(
+        maker="""{ allow: ["$mq9.AI.MAILBOX.CREATE", "$mq9.AI.MSG.SEND.mine.>"] }""",
+        other="""{ deny: "$mq9.AI.MSG.SEND.victim" }""",
+    )
+    for name in ("maker", "other"):
+        client = here.user(name)
+        request = {"name": f"{name}.q", "max_deliver": 1, "dead_letter": "victim"}
+        error = 'permission denied: dead_letter needs the permission to send to "victim"'
+        assert client.ask("MAILBOX.CREATE", request) == {"error": error, "mail_address": ""}
+        client.done("MAILBOX.CREATE", request | {"dead_letter": "mine.dead"})
+    here.user("root").done(
+        "MAILBOX.CREATE", {"name": "q", "max_deliver": 1, "dead_letter": "victim"}
+    )

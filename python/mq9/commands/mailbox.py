@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from mq9.commands.address import check_address
 from mq9.commands.desk import PREFIX, Call, Command
+from mq9.commands.permission import check_may_send
 from mq9.commands.reply import Reply
 from mq9.commands.request import MAX_SECONDS, Refusal, Request, between, read
 from mq9.errors import MailboxExists
@@ -86,6 +87,9 @@ class Create:
         address = _generated() if request.name is None else request.name
         # The store has names of its own as well, which are nobody's address.
         check_address(address)
+        if request.dead_letter is not None:
+            check_address(request.dead_letter, "dead_letter")
+            check_may_send(self._server.broker, call.cid, request.dead_letter, "dead_letter")
         created = self._create(address, request)
         if request.name is not None and request.type is None and request.public is None:
             token = self._token(address) if request.token else None
@@ -136,8 +140,6 @@ def _policy(request: CreateRequest) -> _Policy:
     for name in _NOT_YET:
         if getattr(request, name) is not None:
             raise Refusal(f"{name} is not supported by this version: leave it out")
-    if request.dead_letter is not None:
-        check_address(request.dead_letter, "dead_letter")
     return {
         "latest": request.type == "latest",
         "work_queue": request.retention == "work_queue",

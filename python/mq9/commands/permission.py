@@ -1,9 +1,12 @@
-"""Who may use the commands for operators: users whose permissions name them, and local clients.
+"""What a client may do, beyond publishing the request, which the broker has checked by then.
 
-The broker has checked by then that the client may publish the request at all. That is not enough:
-a client that may publish anything was never given the addresses of others.
+The commands for operators are for users whose permissions name them, and for local clients: a client that may publish
+anything was never given the addresses of others. And a permission counts for what is done: whoever has the broker send
+something must be allowed to send it.
 """
 
+from mq9._core import Broker
+from mq9.commands.request import Refusal, shown
 from mq9.commands.surroundings import Client
 from mq9.config import PermissionRules
 
@@ -17,6 +20,17 @@ def is_operator(client: Client | None, subject: str) -> bool:
     if client.is_local_operator:
         return True
     return is_granted(client.grant.rules if client.grant else None, subject)
+
+
+def check_may_send(broker: Broker, cid: int, address: str, field: str) -> None:
+    """Refuse a field that has the broker send to a mailbox where its client may not send.
+
+    A client that has gone in the meantime may do nothing.
+    """
+    if not broker.may_publish(cid, f"$mq9.AI.MSG.SEND.{address}"):
+        raise Refusal(
+            f"permission denied: {field} needs the permission to send to {shown(address)}"
+        )
 
 
 def is_granted(rules: PermissionRules | None, subject: str) -> bool:

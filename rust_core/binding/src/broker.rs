@@ -160,6 +160,11 @@ impl Broker {
         self.drive(py)
     }
 
+    /// Whether a client may publish to `subject`; one that is not there may not.
+    fn may_publish(&self, cid: u64, subject: &str) -> bool {
+        self.lock().core.may_publish(cid, subject.as_bytes())
+    }
+
     /// A new connection: the protocol to give to the event loop.
     #[pyo3(signature = (session, *, auth_required))]
     fn connection(

@@ -179,6 +179,14 @@ impl Broker {
         asked
     }
 
+    /// Whether a client may publish to `subject`, answers aside; one that is not there may not.
+    pub fn may_publish(&self, cid: u64, subject: &[u8]) -> bool {
+        let conn = self.by_cid.get(&cid).and_then(|&id| self.conn(id));
+        conn.is_some_and(|conn| {
+            conn.terms.permissions.as_ref().is_none_or(|rules| rules.may_publish(subject))
+        })
+    }
+
     /// Tells a requester, at a subscription of its own, that nobody listens.
     fn write_no_responders(&mut self, id: ConnId, publish: &Publish<'_>) {
         let mut matches = Matches::new();
