@@ -6,7 +6,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use mq9_benches::{clock, create, open, payload, scratch};
-use mq9_core::broker::{Broker, ConnId, Desk, DeskCall, Event, Limits, Terms};
+use mq9_core::broker::{Broker, Called, ConnId, Desk, DeskCall, Event, Limits, Terms};
 use mq9_core::post::{Post, PostOptions};
 use mq9_core::store::Store;
 use mq9_core::time::Now;
@@ -16,12 +16,12 @@ const CONNECT: &[u8] = b"CONNECT {}\r\nSUB _INBOX.Q0ryt8nXsLRvrPBbFfNSUD.* 1\r\n
 struct Counter<'a>(&'a mut Post, &'a mut Store, Now);
 
 impl Desk for Counter<'_> {
-    fn call(&mut self, call: &DeskCall<'_>) -> bool {
+    fn call(&mut self, call: &DeskCall<'_>) -> Called {
         self.0.call(self.1, call, self.2)
     }
 
-    fn refuse(&mut self, call: &DeskCall<'_>, max_payload: usize) {
-        self.0.refuse(call, max_payload);
+    fn refuse(&mut self, call: &DeskCall<'_>, problem: &str) {
+        self.0.refuse(call, problem);
     }
 
     fn has_room(&self, cid: u64, most: usize) -> bool {

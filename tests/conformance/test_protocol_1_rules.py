@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.conformance.conftest import Create
 from tests.mail import Mail, payloads
-from tests.peers import until
+from tests.peers import MQ9, Serve, until
 
 Connect = Callable[[], Mail]
 
@@ -77,12 +77,51 @@ def test_a_request_without_a_reply_subject_is_carried_out_and_not_answered(
     mail.publish(f"$mq9.AI.MSG.DELETE.{box}.1")
     mail.publish(f"$mq9.AI.MSG.FETCH.{box}", {"group_name": "g", "deliver": "earliest"})
     mail.publish(f"$mq9.AI.MSG.ACK.{box}", {"group_name": "g", "msg_id": 0})
-    mail.publish(f"$mq9.AI.MSG.SEND.{box}", b"refused", {"mq9-priority": "none such"})
     mail.ping()
     assert payloads(mail.done(f"MSG.QUERY.{box}")["messages"]) == ["one", "three"]
     assert payloads(mail.fetch(box, "g")) == ["three"]
     assert mail.arrived == {}
     assert mail.errors == []
+
+
+def test_a_publish_that_cannot_be_carried_out_is_told_to_its_client_and_counted(
+    serve: Serve, fresh_name: str
+) -> None:
+    """As a permissions violation: every NATS client shows that and goes on."""
+    server = serve(peer=MQ9)
+    with Mail(server.url) as mail:
+        mail.done("MAILBOX.CREATE", {"name": "box"})
+        mail.done("MAILBOX.CREATE", {"name": "full", "max_msgs": 1, "discard": "new"})
+        mail.deliver("full")
+        refused: list[tuple[str, bytes, dict[str, str] | None]] = [
+            (f"MSG.SEND.{fresh_name}", b"no such mailbox", None),
+            ("MSG.SEND.Bad", b"bad address", None),
+            ("MSG.SENT.box", b"no such command", None),
+            ("NONSENSE", b"no such command", None),
+            ("MSG.SEND.box", bytes(mail.info["max_payload"] + 1), None),
+            ("MSG.SEND.box", b"bad header", {"mq9-priority": "none such"}),
+            ("MSG.SEND.full", b"no room", None),
+            ("MSG.FETCH.box", b"{", None),
+            ("MSG.ACK.box", b"{}", None),
+            ("MSG.DELETE.box.7", b"no such message", None),
+            ("MAILBOX.CREATE", b'{"name": "box"}', None),
+            ("AGENT.UNREGISTER", b"{}", None),
+        ]
+        for command, payload, headers in refused:
+            mail.publish(f"$mq9.AI.{command}", payload, headers)
+        violation = 'Permissions Violation for Publish to "$mq9.AI.{}"'.format
+        expected = sorted(violation(command) for command, *_ in refused)
+        while len(mail.errors) < len(refused):
+            mail.pump(time.monotonic() + mail.deadline_s)
+        assert sorted(mail.errors) == expected
+        assert mail.deliver("box") == 0
+        assert server.monitor("/varz")["mq9"]["refused"] == len(refused)
+
+
+def test_a_request_to_an_unknown_command_gets_an_error_that_names_it(mail: Mail) -> None:
+    """Rather than the silence of a server that has nobody for it."""
+    for command in ("MSG.SENT.box", "MAILBOX.MADE", "NONSENSE", "INBOX.box.none"):
+        assert mail.text(command) == f'{{"error":"unknown command \\"{command}\\""}}'
 
 
 BAD_INPUT = {

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 BINARY = ROOT / ".build" / "go" / "bin" / "nats"
 DEADLINE_S = 30
 
-pytestmark = pytest.mark.skipif(
+needs_nats = pytestmark = pytest.mark.skipif(
     not BINARY.exists(), reason="needs the nats command line: make nats-cli (builds it with Go)"
 )
 

@@ -328,7 +328,8 @@ def test_it_gets_its_error_and_changes_nothing(
     else:
         assert found["error"] == error
     assert state(client) == before
-    # The same without a reply subject: nothing is said.
+    # The same without a reply subject: the client learns that it was refused.
     client.publish(command, payload)
-    assert client.ask(b"") == b""
+    told = f"-ERR 'Permissions Violation for Publish to \"$mq9.AI.{command}\"'\r\n"
+    assert client.frame() == told.encode()
     assert state(client) == before

@@ -86,11 +86,13 @@ class Desk:
             answer = command.answer(call)
             if isinstance(answer, Reply):
                 self._reply(command, call.cid, reply, answer)
-            # Without a reader there is nothing to look for.
             elif reply:
                 self._reply(command, call.cid, reply, (yield from answer))
+            else:
+                # Nobody reads what it would find, but whether it can look is told.
+                next(answer, None)
         except Exception as error:
-            self._failed(command, error, call.cid, reply)
+            self._failed(command, error, call, reply)
 
     def _check_size(self, command: Command, call: Call) -> None:
         if command.limit is None:
@@ -112,7 +114,7 @@ class Desk:
             failed = command.failure(_NOT_DURABLE).json_bytes()
             self._broker.reply(cid, subject, reply.json_bytes(), failed=failed)
 
-    def _failed(self, command: Command, error: Exception, cid: int, reply: str) -> None:
+    def _failed(self, command: Command, error: Exception, call: Call, reply: str) -> None:
         if isinstance(error, Refusal | StoreError):
             text = _text(error)
         else:
@@ -122,7 +124,9 @@ class Desk:
             text = "internal error: the log of the broker says more"
         if reply:
             # Nothing was changed, so there is nothing to wait for.
-            self._broker.answer(cid, reply, command.failure(text).json_bytes())
+            self._broker.answer(call.cid, reply, command.failure(text).json_bytes())
+        else:
+            self._broker.refused(call.cid, call.subject)
 
 
 def _text(error: Exception) -> str:

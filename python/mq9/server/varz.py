@@ -108,6 +108,7 @@ def varz(running: Running, usage: Usage, requests: Mapping[str, int]) -> dict[st
                 "set_aside_files": running.watch.set_aside.files,
                 "set_aside_bytes": running.watch.set_aside.bytes,
             },
+            "refused": stats.refused,
             **({"export": dict(running.export)} if running.export else {}),
         },
     }

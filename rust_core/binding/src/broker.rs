@@ -160,6 +160,12 @@ impl Broker {
         self.drive(py)
     }
 
+    /// A request without a reply subject was not carried out: its client is told, and it is counted.
+    fn refused(&self, py: Python<'_>, cid: u64, subject: &str) -> PyResult<()> {
+        self.lock().core.refused(cid, subject.as_bytes());
+        self.drive(py)
+    }
+
     /// Whether a client may publish to `subject`; one that is not there may not.
     fn may_publish(&self, cid: u64, subject: &str) -> bool {
         self.lock().core.may_publish(cid, subject.as_bytes())

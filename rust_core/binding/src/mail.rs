@@ -3,7 +3,7 @@
 
 use std::sync::MutexGuard;
 
-use mq9_core::broker::{self, Desk, DeskCall};
+use mq9_core::broker::{self, Called, Desk, DeskCall};
 use mq9_core::post::Post;
 use mq9_core::store::{Store as CoreStore, Turns};
 use mq9_core::time::Now;
@@ -31,14 +31,14 @@ impl<'a> Counter<'a> {
 }
 
 impl Desk for Counter<'_> {
-    fn call(&mut self, call: &DeskCall<'_>) -> bool {
-        let Some(store) = self.store else { return false };
+    fn call(&mut self, call: &DeskCall<'_>) -> Called {
+        let Some(store) = self.store else { return Called::Unknown };
         let (store, now) = self.open.get_or_insert_with(|| (store.lock(), clock::now()));
         self.post.call(store, call, *now)
     }
 
-    fn refuse(&mut self, call: &DeskCall<'_>, max_payload: usize) {
-        self.post.refuse(call, max_payload);
+    fn refuse(&mut self, call: &DeskCall<'_>, problem: &str) {
+        self.post.refuse(call, problem);
         self.refused = true;
     }
 

@@ -278,8 +278,14 @@ impl Broker {
             self.write_err(id, &violation(b"Publish with Reply of", publish.reply));
         } else if conn.may_publish(publish.subject, now_us) {
             let (cid, subject, reply) = (conn.cid, publish.subject, publish.reply);
-            let call = DeskCall { cid, subject, reply, headers: b"", payload: b"" };
-            desk.refuse(&call, self.limits.max_payload);
+            if reply.is_empty() {
+                self.refused(cid, subject);
+            } else {
+                let call = DeskCall { cid, subject, reply, headers: b"", payload: b"" };
+                let limit = self.limits.max_payload;
+                let problem = format!("the payload has more than max_payload ({limit}) bytes");
+                desk.refuse(&call, &problem);
+            }
         } else {
             self.write_err(id, &violation(b"Publish to", publish.subject));
         }

@@ -114,24 +114,35 @@ pub enum Event {
 
 /// Takes messages to the server's own subjects where they are read, without a copy.
 pub trait Desk {
-    /// Carries out a request; false if the subject is not one it knows.
-    fn call(&mut self, call: &DeskCall<'_>) -> bool;
+    /// Carries out a request.
+    fn call(&mut self, call: &DeskCall<'_>) -> Called;
 
-    /// Refuses a request whose payload is larger than allowed; it was not read.
-    fn refuse(&mut self, call: &DeskCall<'_>, max_payload: usize);
+    /// Answers a request that is not carried out, in words for its sender.
+    fn refuse(&mut self, call: &DeskCall<'_>, problem: &str);
 
     /// Whether a connection may ask for more, or must first be given what it asked for: `most` bytes can be for it at
     /// once.
     fn has_room(&self, cid: u64, most: usize) -> bool;
 }
 
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Called {
+    /// The subject is not one that the desk knows.
+    Unknown,
+    /// It was carried out, or its sender is told why not.
+    Done,
+    /// It was not carried out, and its sender asked for no answer.
+    Refused,
+}
+
 /// Knows no subject.
 impl Desk for () {
-    fn call(&mut self, _call: &DeskCall<'_>) -> bool {
-        false
+    fn call(&mut self, _call: &DeskCall<'_>) -> Called {
+        Called::Unknown
     }
 
-    fn refuse(&mut self, _call: &DeskCall<'_>, _max_payload: usize) {}
+    fn refuse(&mut self, _call: &DeskCall<'_>, _problem: &str) {}
 
     fn has_room(&self, _cid: u64, _most: usize) -> bool {
         true
@@ -185,6 +196,8 @@ pub struct Totals {
     pub out_bytes: u64,
     /// Connections cut because they did not read.
     pub slow_consumers: u64,
+    /// Messages to the broker's own subjects that were not carried out, and for which no answer was asked.
+    pub refused: u64,
     /// Lookups of subjects, and those answered by the connection's last result.
     pub lookups: u64,
     /// See `lookups`.

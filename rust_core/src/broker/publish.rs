@@ -1,6 +1,6 @@
 //! A client publishes: checks, and the answer when nobody listens.
 
-use super::{Broker, ConnId, Desk, DeskCall, Event, RAW_ACK, RESERVED, Request};
+use super::{Broker, Called, ConnId, Desk, DeskCall, Event, RAW_ACK, RESERVED, Request};
 use crate::broker::deliver::Message;
 use crate::nats::{self, Publish};
 use crate::router::{Hit, Matches};
@@ -72,9 +72,7 @@ impl Broker {
         } else if !conn.may_be_answered_at(publish.reply) {
             self.write_err(id, &violation(b"Publish with Reply of", publish.reply));
         } else {
-            if conn.terms.verbose {
-                self.write(id, b"+OK\r\n");
-            }
+            let verbose = conn.terms.verbose;
             let message = Message {
                 from: Some(id),
                 only: None,
@@ -83,14 +81,19 @@ impl Broker {
                 headers: publish.headers,
                 body,
             };
-            let cid = self.cid(id).unwrap_or_default();
-            let mut delivered = 0;
-            if !publish.subject.starts_with(RESERVED) {
-                delivered += self.deliver(&message, route.matches(), now_us);
-            }
-            delivered += self.request_services(cid, &message, desk);
-            if delivered == 0 && no_responders {
-                self.write_no_responders(id, publish);
+            if publish.subject.starts_with(RESERVED) {
+                if self.command(id, &message, desk) && verbose {
+                    self.write(id, b"+OK\r\n");
+                }
+            } else {
+                if verbose {
+                    self.write(id, b"+OK\r\n");
+                }
+                let delivered = self.deliver(&message, route.matches(), now_us)
+                    + self.request_services(id, &message);
+                if delivered == 0 && no_responders {
+                    self.write_no_responders(id, publish);
+                }
             }
         }
         if let Some(conn) = self.conn_mut(id) {
@@ -145,21 +148,48 @@ impl Broker {
             self.write_err(id, &violation(b"Publish to", message.subject));
             return 0;
         }
-        self.request_services(conn.cid, message, desk)
+        usize::from(self.command(id, message, desk))
     }
 
-    /// Hands the message to the desk, or to the services that answer its subject.
-    fn request_services(&mut self, cid: u64, message: &Message<'_>, desk: &mut dyn Desk) -> usize {
+    /// Has a message to a subject of the broker carried out by the desk or a service. False if it was not and its
+    /// client, who asked for no answer, was told so.
+    fn command(&mut self, id: ConnId, message: &Message<'_>, desk: &mut dyn Desk) -> bool {
+        let Some(cid) = self.cid(id) else { return false };
+        let (subject, reply) = (message.subject, message.reply);
+        let (headers, payload) = message.content().split_at(message.headers);
+        let call = DeskCall { cid, subject, reply, headers, payload };
+        match desk.call(&call) {
+            Called::Done => true,
+            Called::Unknown if self.request_services(id, message) > 0 => true,
+            Called::Unknown if !reply.is_empty() => {
+                let command = String::from_utf8_lossy(&subject[RESERVED.len()..]);
+                desk.refuse(&call, &format!("unknown command {command:?}"));
+                true
+            }
+            Called::Unknown | Called::Refused => {
+                self.refused(cid, subject);
+                false
+            }
+        }
+    }
+
+    /// What a client published to a subject of the broker was not carried out, and it asked for no answer: it is told
+    /// with the one error that every client shows and survives.
+    pub fn refused(&mut self, cid: u64, subject: &[u8]) {
+        self.totals.refused += 1;
+        if let Some(&id) = self.by_cid.get(&cid) {
+            self.write_err(id, &violation(b"Publish to", subject));
+        }
+    }
+
+    /// Hands the message to the services that answer its subject, and says how many they are.
+    fn request_services(&mut self, id: ConnId, message: &Message<'_>) -> usize {
         if !message.subject.starts_with(b"$") {
             return 0;
         }
+        let Some(cid) = self.cid(id) else { return 0 };
         let (subject, reply) = (message.subject, message.reply);
         let (headers, payload) = message.content().split_at(message.headers);
-        if subject.starts_with(RESERVED)
-            && desk.call(&DeskCall { cid, subject, reply, headers, payload })
-        {
-            return 1;
-        }
         let mut asked = 0;
         // Few enough to be looked through, and a subject with empty tokens is answered as well.
         for (pattern, service) in &self.services {

@@ -3,7 +3,7 @@
 use super::entry::Encoding;
 use super::reply::{Answer, Shape};
 use super::request::{self, Deliver, FetchBody, Format};
-use super::{Call, MAX_POLLS, Post, Refusal, Reply, ReplySubject, address_of};
+use super::{Call, Called, MAX_POLLS, Post, Refusal, Reply, ReplySubject, address_of};
 use crate::error::Error;
 use crate::store::{Fetch, FetchOutcome, Fetched, GroupFetch, MemberId, Start, Store};
 use crate::time::Now;
@@ -28,7 +28,13 @@ pub(super) struct Form {
 }
 
 impl Post {
-    pub(super) fn fetch(&mut self, store: &mut Store, address: &[u8], call: &Call<'_>, now: Now) {
+    pub(super) fn fetch(
+        &mut self,
+        store: &mut Store,
+        address: &[u8],
+        call: &Call<'_>,
+        now: Now,
+    ) -> Called {
         let parsed = address_of(address).and_then(|address| {
             let body: FetchBody = request::read(call.payload)?;
             self.plan(address, body, call.cid)
@@ -57,8 +63,9 @@ impl Post {
                 let form = Form { waited: true, ..form };
                 self.polls.insert(waiter, Poll { cid: call.cid, subject, form });
             }
-            Err(error) => self.answer(store, call, shape, Err(error.into())),
+            Err(error) => return self.answer(store, call, shape, Err(error.into())),
         }
+        Called::Done
     }
 
     /// Answers a long poll that is over.

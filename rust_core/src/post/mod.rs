@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use crate::broker::{ACK, DeskCall as Call, RAW_ACK};
+use crate::broker::{ACK, Called, DeskCall as Call, RAW_ACK};
 use crate::error::Error;
 use crate::log::Lsn;
 use crate::store::{Meta, Store};
@@ -89,33 +89,31 @@ impl Post {
             && self.owed.get(&cid).is_none_or(|&bytes| bytes < most.min(MAX_OWED_BYTES))
     }
 
-    /// Answers a request whose payload is larger than `max_payload` and was not read.
-    pub fn refuse(&mut self, call: &Call<'_>, max_payload: usize) {
-        let text = format!("the payload has more than max_payload ({max_payload}) bytes");
+    /// Answers a request that is not carried out.
+    pub fn refuse(&mut self, call: &Call<'_>, problem: &str) {
         let shape = Shape::of(call.subject);
         if !call.reply.is_empty() {
-            let reply = Reply::new(call.cid, call.reply, shape, Answer::Error(text));
-            self.let_go(reply);
+            let answer = Answer::Error(problem.to_owned());
+            self.let_go(Reply::new(call.cid, call.reply, shape, answer));
         }
     }
 
     /// Carries out a request if it is one of these commands.
-    pub fn call(&mut self, store: &mut Store, call: &Call<'_>, now: Now) -> bool {
+    pub fn call(&mut self, store: &mut Store, call: &Call<'_>, now: Now) -> Called {
         if let Some(address) = call.subject.strip_prefix(SEND) {
             let outcome = send::send(store, address, call, now).map(Answer::Sent);
-            self.answer(store, call, Shape::Sent, outcome);
+            self.answer(store, call, Shape::Sent, outcome)
         } else if let Some(address) = call.subject.strip_prefix(FETCH) {
-            self.fetch(store, address, call, now);
+            self.fetch(store, address, call, now)
         } else if let Some(address) = call.subject.strip_prefix(ACK) {
             let outcome = ack::ack(store, address, call, now).map(|()| Answer::Done);
-            self.answer(store, call, Shape::Plain, outcome);
+            self.answer(store, call, Shape::Plain, outcome)
         } else if let Some(tail) = call.subject.strip_prefix(RAW_ACK) {
             let outcome = ack::raw_ack(store, tail, call, now).map(|()| Answer::Done);
-            self.answer(store, call, Shape::Plain, outcome);
+            self.answer(store, call, Shape::Plain, outcome)
         } else {
-            return false;
+            Called::Unknown
         }
-        true
     }
 
     /// Takes the answers to long polls that are over. After each batch of commands and each tick;
@@ -210,11 +208,10 @@ impl Post {
         call: &Call<'_>,
         shape: Shape,
         outcome: Result<Answer, Refusal>,
-    ) {
-        if call.reply.is_empty() {
-            return;
-        }
+    ) -> Called {
         match outcome {
+            Ok(_) if call.reply.is_empty() => {}
+            Err(_) if call.reply.is_empty() => return Called::Refused,
             Ok(answer) => {
                 self.keep(store.end(), Reply::new(call.cid, call.reply, shape, answer));
             }
@@ -223,6 +220,7 @@ impl Post {
                 self.let_go(Reply::new(call.cid, call.reply, shape, answer));
             }
         }
+        Called::Done
     }
 }
 

@@ -96,7 +96,11 @@ fn the_servers_own_subjects_are_answered_by_it_and_seen_by_nobody() {
     assert_eq!(server.say(client, "PUB $mq9.AI.MAILBOX.CREATE in 2\r\n{}\r\n"), "");
     assert_eq!(server.requests, [(3, "$mq9.AI.MAILBOX.CREATE".into(), "{}".into())]);
     assert_eq!(server.hear(spy), "");
-    assert!(server.say(client, "PUB $mq9.AI.OTHER in 0\r\n\r\n").contains("503"));
+    // What is nobody's command is for the desk to say, or told to who asks for no answer.
+    assert_eq!(server.say(client, "PUB $mq9.AI.OTHER in 0\r\n\r\n"), "");
+    let told = "-ERR 'Permissions Violation for Publish to \"$mq9.AI.OTHER\"'\r\n";
+    assert_eq!(server.say(client, "PUB $mq9.AI.OTHER 0\r\n\r\n"), told);
+    assert_eq!(server.broker.totals().refused, 1);
     assert_eq!(server.hear(spy), "");
     server.say(client, "PUB $SYS.REQ.USER.INFO in 0\r\n\r\n");
     assert_eq!(server.requests.len(), 2);

@@ -1,6 +1,6 @@
 //! What each command answers.
 
-use mq9_core::mailbox::Policy;
+use mq9_core::mailbox::{Discard, Policy};
 
 use crate::desk::Office;
 
@@ -155,14 +155,48 @@ fn raw_messages_are_bytes_and_are_acknowledged_where_they_say() {
 fn a_request_without_a_reply_subject_is_carried_out_and_not_answered() {
     let mut office = Office::new();
     let client = office.client();
-    office
-        .feed(client, b"PUB $mq9.AI.MSG.SEND.m 5\r\nquiet\r\nPUB $mq9.AI.MSG.SEND.none 0\r\n\r\n");
+    office.feed(client, b"PUB $mq9.AI.MSG.SEND.m 5\r\nquiet\r\n");
     office.feed(client, b"PUB $mq9.AI.MSG.FETCH.m 0\r\n\r\n");
     office.store.sync().unwrap();
     office.release();
     assert!(office.heard(client).is_empty());
     assert_eq!(office.store.waiting(), 0);
+    assert_eq!(office.broker.totals().refused, 0);
     assert!(office.ask(client, "FETCH.m", "", r#"{"deliver":"earliest"}"#).contains("quiet"));
+}
+
+#[test]
+fn what_is_not_carried_out_is_told_also_where_no_answer_was_asked_for() {
+    let mut office = Office::new();
+    let policy = Policy { max_msgs: 1, discard: Discard::New, ..Policy::default() };
+    office.create("full", policy);
+    let client = office.client();
+    office.ask(client, "SEND.full", "", "x");
+    let refused = [
+        ("MSG.SEND.none", "0\r\n\r\n"),
+        ("MSG.SEND.Bad", "0\r\n\r\n"),
+        ("MSG.SEND.full", "0\r\n\r\n"),
+        ("MSG.SENT.m", "0\r\n\r\n"),
+        ("INBOX.m.normal", "0\r\n\r\n"),
+        ("MSG.FETCH.m", "1\r\n{\r\n"),
+        ("MSG.ACK.m", "0\r\n\r\n"),
+        ("MSG.RACK.Zw.7.m", "0\r\n\r\n"),
+    ];
+    for (command, rest) in refused {
+        office.feed(client, format!("PUB $mq9.AI.{command} {rest}").as_bytes());
+        office.settle();
+        let text = format!("Permissions Violation for Publish to \"$mq9.AI.{command}\"");
+        assert_eq!(office.wire(client), format!("-ERR '{text}'\r\n"));
+    }
+    let bad = b"HPUB $mq9.AI.MSG.SEND.m 32 32\r\nNATS/1.0\r\nmq9-priority: x\r\n\r\n   \r\n";
+    office.feed(client, bad);
+    assert!(office.wire(client).contains("Publish to \"$mq9.AI.MSG.SEND.m\""));
+    let size = 2 << 20;
+    office.feed(client, format!("PUB $mq9.AI.MSG.SEND.m {size}\r\n").as_bytes());
+    office.feed(client, &vec![b'x'; size + 2]);
+    assert!(office.wire(client).contains("Publish to \"$mq9.AI.MSG.SEND.m\""));
+    assert_eq!(office.broker.totals().refused, refused.len() as u64 + 2);
+    assert_eq!(office.ask(client, "SEND.m", "", "y"), r#"{"error":"","msg_id":0}"#);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mq9_core::broker::{Broker, ConnId, Desk, DeskCall, Event, Limits, Terms};
+use mq9_core::broker::{Broker, Called, ConnId, Desk, DeskCall, Event, Limits, Terms};
 use mq9_core::disk::Disk;
 use mq9_core::error::Result;
 use mq9_core::mailbox::Policy;
@@ -24,12 +24,12 @@ pub struct Office {
 struct Counter<'a>(&'a mut Post, &'a mut Store, Now);
 
 impl Desk for Counter<'_> {
-    fn call(&mut self, call: &DeskCall<'_>) -> bool {
+    fn call(&mut self, call: &DeskCall<'_>) -> Called {
         self.0.call(self.1, call, self.2)
     }
 
-    fn refuse(&mut self, call: &DeskCall<'_>, max_payload: usize) {
-        self.0.refuse(call, max_payload);
+    fn refuse(&mut self, call: &DeskCall<'_>, problem: &str) {
+        self.0.refuse(call, problem);
     }
 
     fn has_room(&self, cid: u64, most: usize) -> bool {
@@ -91,6 +91,13 @@ impl Office {
                 self.broker.accept(conn, terms, &mut counter, 0);
             }
         }
+    }
+
+    /// What has come for a client, as it is on the wire.
+    pub fn wire(&mut self, id: ConnId) -> String {
+        let text = String::from_utf8_lossy(self.broker.unwritten(id)).into_owned();
+        self.broker.written(id, usize::MAX);
+        text
     }
 
     /// Sends a request whose answer goes to the client's inbox.
