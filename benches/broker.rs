@@ -6,7 +6,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use mq9_benches::{clock, create, open, payload, scratch};
-use mq9_core::broker::{Broker, Called, ConnId, Desk, DeskCall, Event, Limits, Terms};
+use mq9_core::broker::{Broker, Called, ConnId, Desk, DeskCall, Event, Limits, Permissions, Terms};
 use mq9_core::post::{Post, PostOptions};
 use mq9_core::store::Store;
 use mq9_core::time::Now;
@@ -22,6 +22,10 @@ impl Desk for Counter<'_> {
 
     fn refuse(&mut self, call: &DeskCall<'_>, problem: &str) {
         self.0.refuse(call, problem);
+    }
+
+    fn enforce(&mut self, cid: u64, rules: &Permissions) -> Vec<Vec<u8>> {
+        self.0.enforce(self.1, cid, rules)
     }
 
     fn has_room(&self, cid: u64, most: usize) -> bool {

@@ -1,5 +1,6 @@
 """Permissions count for what is done, not for the subject it is said with."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -121,3 +122,45 @@ def test_a_dead_letter_mailbox_needs_the_permission_of_the_creator_to_send_to_it
     here.user("root").done(
         "MAILBOX.CREATE", {"name": "q", "max_deliver": 1, "dead_letter": "victim"}
     )
+
+
+def test_a_wait_ends_when_its_permission_is_taken_away(place: Callable[..., Place]) -> None:
+    """With an error and at once, not when something comes or the time is over."""
+    here = place(reader='{ allow: "$mq9.AI.>" }')
+    root, reader = here.user("root"), here.user("reader")
+    for name in ("box", "open"):
+        root.done("MAILBOX.CREATE", {"name": name})
+    wait = {"config": {"max_wait_ms": 600_000}}
+    taken, left = (reader.begin(f"MSG.FETCH.{name}", wait) for name in ("box", "open"))
+    reader.ping()
+    here.server.reconfigure(users(reader='{ allow: "$mq9.AI.>", deny: "$mq9.AI.MSG.FETCH.box" }'))
+    subject = "$mq9.AI.MSG.FETCH.box"
+    answer = reader.answer(taken)
+    assert answer == {
+        "error": f'the permission to publish to "{subject}" has ended',
+        "messages": [],
+    }
+    assert reader.errors == [violation(subject)]
+    for name in ("box", "open"):
+        root.deliver(name, b"new")
+    assert payloads(reader.answer(left)["messages"]) == ["new"]
+    reader.ping()
+    assert reader.arrived == {}
+
+
+def test_a_wait_ends_when_its_connection_becomes_somebody_without_the_permission(
+    place: Callable[..., Place],
+) -> None:
+    """A second CONNECT takes the first one's waits with it as far as it may not wait there."""
+    here = place(nobody='{ deny: "$mq9.AI.MSG.FETCH.>" }')
+    root, client = here.user("root"), here.user("root")
+    root.done("MAILBOX.CREATE", {"name": "box"})
+    client.begin("MSG.FETCH.box", {"config": {"max_wait_ms": 600_000}})
+    client.ping()
+    said = {"user": "nobody", "pass": "p", "verbose": False, "headers": True}
+    client.send(b"CONNECT %s\r\nSUB > 1\r\n" % json.dumps(said).encode())
+    client.ping()
+    assert client.errors == [violation("$mq9.AI.MSG.FETCH.box")]
+    root.deliver("box", b"secret")
+    client.ping()
+    assert b"secret" not in b"".join(m.payload for found in client.arrived.values() for m in found)

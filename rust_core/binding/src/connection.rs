@@ -193,11 +193,13 @@ impl Connection {
         self.drive(py)
     }
 
-    /// Other permissions from now on; subscriptions they do not allow end.
+    /// Other permissions from now on; subscriptions and waits they do not allow end.
     fn set_permissions(&self, py: Python<'_>, permissions: Option<&Permissions>) -> PyResult<()> {
         if self.is_here() {
             let permissions = permissions.map(|rules| Arc::clone(&rules.0));
-            self.broker.get().lock().core.set_permissions(self.id, permissions);
+            self.broker.get().with_counter(py, |core, counter| {
+                core.set_permissions(self.id, permissions, counter);
+            })?;
         }
         self.drive(py)
     }

@@ -3,7 +3,7 @@
 
 use std::sync::MutexGuard;
 
-use mq9_core::broker::{self, Called, Desk, DeskCall};
+use mq9_core::broker::{self, Called, Desk, DeskCall, Permissions};
 use mq9_core::post::Post;
 use mq9_core::store::{Store as CoreStore, Turns};
 use mq9_core::time::Now;
@@ -40,6 +40,12 @@ impl Desk for Counter<'_> {
     fn refuse(&mut self, call: &DeskCall<'_>, problem: &str) {
         self.post.refuse(call, problem);
         self.refused = true;
+    }
+
+    fn enforce(&mut self, cid: u64, rules: &Permissions) -> Vec<Vec<u8>> {
+        let Some(store) = self.store else { return Vec::new() };
+        let (store, _) = self.open.get_or_insert_with(|| (store.lock(), clock::now()));
+        self.post.enforce(store, cid, rules)
     }
 
     fn has_room(&self, cid: u64, most: usize) -> bool {

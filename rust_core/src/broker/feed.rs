@@ -77,20 +77,25 @@ impl Broker {
             // Whoever says CONNECT again may be somebody else.
             self.end_all_subscriptions(id);
         }
-        self.enforce_permissions(id);
+        self.enforce_permissions(id, desk);
         if confirm {
             self.write(id, b"+OK\r\n");
         }
         self.resume(id, desk, now_us);
     }
 
-    /// Other permissions from now on: subscriptions they do not allow end, and the client is told.
-    pub fn set_permissions(&mut self, id: ConnId, permissions: Option<Arc<Permissions>>) {
+    /// Other permissions from now on: subscriptions and waits they do not allow end, and the client is told.
+    pub fn set_permissions(
+        &mut self,
+        id: ConnId,
+        permissions: Option<Arc<Permissions>>,
+        desk: &mut dyn Desk,
+    ) {
         let Some(conn) = self.conn_mut(id) else { return };
         conn.terms.permissions = permissions;
         conn.route = Default::default();
         conn.filtered = false;
-        self.enforce_permissions(id);
+        self.enforce_permissions(id, desk);
     }
 
     /// Goes on with the requests of connections that have room again.

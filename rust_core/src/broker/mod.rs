@@ -120,6 +120,10 @@ pub trait Desk {
     /// Answers a request that is not carried out, in words for its sender.
     fn refuse(&mut self, call: &DeskCall<'_>, problem: &str);
 
+    /// Ends what a connection waits for and these rules do not allow (any more), and answers it. Says to which subjects
+    /// it was published.
+    fn enforce(&mut self, cid: u64, rules: &Permissions) -> Vec<Vec<u8>>;
+
     /// Whether a connection may ask for more, or must first be given what it asked for: `most` bytes can be for it at
     /// once.
     fn has_room(&self, cid: u64, most: usize) -> bool;
@@ -143,6 +147,10 @@ impl Desk for () {
     }
 
     fn refuse(&mut self, _call: &DeskCall<'_>, _problem: &str) {}
+
+    fn enforce(&mut self, _cid: u64, _rules: &Permissions) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
 
     fn has_room(&self, _cid: u64, _most: usize) -> bool {
         true

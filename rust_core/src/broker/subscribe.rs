@@ -1,7 +1,7 @@
 //! Clients begin and end subscriptions.
 
 use super::publish::violation;
-use super::{Broker, ConnId, RESERVED};
+use super::{Broker, ConnId, Desk, RESERVED};
 use crate::nats;
 use crate::router::{Sid, SubId};
 
@@ -90,10 +90,11 @@ impl Broker {
         }
     }
 
-    /// Ends the subscriptions that the client's permissions do not allow (any more).
-    pub(super) fn enforce_permissions(&mut self, id: ConnId) {
+    /// Ends the subscriptions and waits that the client's permissions do not allow (any more), and tells it.
+    pub(super) fn enforce_permissions(&mut self, id: ConnId, desk: &mut dyn Desk) {
         let Some(conn) = self.conn(id) else { return };
         let Some(rules) = conn.terms.permissions.clone() else { return };
+        let cid = conn.cid;
         let mut filtered = false;
         let mut refused: Vec<(SubId, Vec<u8>)> = Vec::new();
         for (sid, &subscription) in &conn.sids {
@@ -111,6 +112,9 @@ impl Broker {
         for (subscription, error) in refused {
             self.end_subscription(subscription);
             self.write_err(id, &error);
+        }
+        for subject in desk.enforce(cid, &rules) {
+            self.write_err(id, &violation(b"Publish to", &subject));
         }
         if let Some(conn) = self.conn_mut(id) {
             conn.filtered = filtered;

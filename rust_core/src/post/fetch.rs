@@ -76,11 +76,14 @@ impl Post {
                 let answer = poll.form.write(&batch);
                 self.keep(batch.known(), Reply::new(poll.cid, &poll.subject, shape, answer));
             }
-            Err(error) => {
-                let answer = Answer::Error(error.to_string());
-                self.let_go(Reply::new(poll.cid, &poll.subject, shape, answer));
-            }
+            Err(error) => self.refuse_poll(poll, error.to_string()),
         }
+    }
+
+    /// Answers a long poll with an error.
+    pub(super) fn refuse_poll(&mut self, poll: Poll, problem: String) {
+        let (shape, answer) = (poll.form.shape(), Answer::Error(problem));
+        self.let_go(Reply::new(poll.cid, &poll.subject, shape, answer));
     }
 
     fn plan(&self, address: &str, body: FetchBody, cid: u64) -> Result<(Fetch, Form), Refusal> {
@@ -130,6 +133,13 @@ impl Post {
             conn: cid,
         };
         Ok((request, form))
+    }
+}
+
+impl Poll {
+    /// The subject of the FETCH.
+    pub(super) fn published_to(&self) -> Vec<u8> {
+        [super::FETCH, self.form.address.as_bytes()].concat()
     }
 }
 

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use crate::broker::{ACK, Called, DeskCall as Call, RAW_ACK};
+use crate::broker::{ACK, Called, DeskCall as Call, Permissions, RAW_ACK};
 use crate::error::Error;
 use crate::log::Lsn;
 use crate::store::{Meta, Store};
@@ -170,6 +170,25 @@ impl Post {
             let reply = reply.failed(&error.to_string());
             self.let_go(reply);
         }
+    }
+
+    /// Ends the long polls of a connection that these rules do not allow: whoever may not fetch (any more) is given
+    /// nothing. Says to which subjects they were published.
+    pub fn enforce(&mut self, store: &mut Store, cid: u64, rules: &Permissions) -> Vec<Vec<u8>> {
+        let mut ended = Vec::new();
+        for waiter in store.waits(cid) {
+            let Some(poll) = self.polls.get(&waiter) else { continue };
+            let subject = poll.published_to();
+            if rules.may_publish(&subject) || !store.cancel_wait(waiter) {
+                continue;
+            }
+            if let Some(poll) = self.polls.remove(&waiter) {
+                let shown = String::from_utf8_lossy(&subject);
+                self.refuse_poll(poll, format!("the permission to publish to {shown:?} has ended"));
+            }
+            ended.push(subject);
+        }
+        ended
     }
 
     /// A connection has closed: its long polls end unanswered, what it held goes back.

@@ -123,6 +123,12 @@ impl Store {
         self.waiters.connections.get(&conn).map_or(0, |connection| connection.waits.len())
     }
 
+    /// The fetches of a connection that wait.
+    pub fn waits(&self, conn: u64) -> Vec<u64> {
+        let connection = self.waiters.connections.get(&conn);
+        connection.map_or_else(Vec::new, |connection| connection.waits.iter().copied().collect())
+    }
+
     /// How many fetches wait.
     pub fn waiting(&self) -> usize {
         self.waiters.by_id.len()

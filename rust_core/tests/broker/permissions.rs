@@ -214,13 +214,13 @@ fn new_permissions_end_what_they_do_not_allow() {
         subscribe_deny: list(&["a", "b.no"]),
         ..PermissionsBuilder::default()
     });
-    server.broker.set_permissions(client, server.permissions.clone());
+    server.broker.set_permissions(client, server.permissions.clone(), &mut ());
     let ended = "-ERR 'Permissions Violation for Subscription to \"a\" (sid \"1\")'\r\n";
     assert_eq!(server.hear(client), ended);
     assert!(server.say(client, "PUB c 0\r\n\r\n").contains("Violation"), "not the old verdict");
     assert_eq!(server.say(client, "PUB b.no 0\r\n\r\nPUB a 0\r\n\r\n"), "");
     assert_eq!(server.say(client, "PUB b.yes 0\r\n\r\n"), "MSG b.yes 2 0\r\n\r\n");
-    server.broker.set_permissions(client, None);
+    server.broker.set_permissions(client, None, &mut ());
     assert_eq!(server.say(client, "PUB b.no 0\r\n\r\n"), "MSG b.no 2 0\r\n\r\n");
 }
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use mq9_core::broker::{Broker, Called, ConnId, Desk, DeskCall, Event, Limits, Terms};
+use mq9_core::broker::{
+    Broker, Called, ConnId, Desk, DeskCall, Event, Limits, Permissions, PermissionsBuilder, Terms,
+};
 use mq9_core::disk::Disk;
 use mq9_core::error::Result;
 use mq9_core::mailbox::Policy;
@@ -30,6 +32,10 @@ impl Desk for Counter<'_> {
 
     fn refuse(&mut self, call: &DeskCall<'_>, problem: &str) {
         self.0.refuse(call, problem);
+    }
+
+    fn enforce(&mut self, cid: u64, rules: &Permissions) -> Vec<Vec<u8>> {
+        self.0.enforce(self.1, cid, rules)
     }
 
     fn has_room(&self, cid: u64, most: usize) -> bool {
@@ -98,6 +104,13 @@ impl Office {
         let text = String::from_utf8_lossy(self.broker.unwritten(id)).into_owned();
         self.broker.written(id, usize::MAX);
         text
+    }
+
+    /// Gives a client other permissions.
+    pub fn permit(&mut self, id: ConnId, rules: PermissionsBuilder) {
+        let rules = Some(Arc::new(rules.build().unwrap()));
+        let mut counter = Counter(&mut self.post, &mut self.store, self.now);
+        self.broker.set_permissions(id, rules, &mut counter);
     }
 
     /// Sends a request whose answer goes to the client's inbox.

@@ -1,6 +1,7 @@
 //! What is owed to clients is bounded, and answers are for those who asked.
 
-use mq9_core::broker::Event;
+use mq9_core::broker::{Event, PermissionsBuilder};
+use mq9_core::mailbox::Policy;
 use mq9_core::post::{Post, PostOptions};
 
 use crate::desk::Office;
@@ -107,6 +108,38 @@ fn a_connection_waits_in_so_many_fetches_and_no_more() {
     let cid = office.broker.cid(client).unwrap();
     office.post.disconnect(&mut office.store, cid, office.now);
     assert_eq!(office.store.waiting(), 0);
+}
+
+#[test]
+fn a_wait_ends_when_its_permission_does() {
+    let mut office = Office::new();
+    office.create("other", Policy::default());
+    let (client, bystander) = (office.client(), office.client());
+    for (who, address, format) in [
+        (client, "m", "json"),
+        (client, "m", "raw"),
+        (client, "other", "json"),
+        (bystander, "m", "json"),
+    ] {
+        let body = format!(r#"{{"config":{{"max_wait_ms":9000,"format":"{format}"}}}}"#);
+        office.request(who, &format!("FETCH.{address}"), "", body.as_bytes());
+    }
+    let deny = vec!["$mq9.AI.MSG.FETCH.m".to_owned()];
+    office
+        .permit(client, PermissionsBuilder { publish_deny: deny, ..PermissionsBuilder::default() });
+    office.settle();
+    let told = office.wire(client);
+    let violation = "-ERR 'Permissions Violation for Publish to \"$mq9.AI.MSG.FETCH.m\"'\r\n";
+    assert_eq!(told.matches(violation).count(), 2, "{told}");
+    let text = r#"{"error":"the permission to publish to \"$mq9.AI.MSG.FETCH.m\" has ended","messages":[]}"#;
+    assert!(told.contains(text), "{told}");
+    assert!(told.contains("NATS/1.0 400 the permission to publish to"), "{told}");
+    assert_eq!(office.store.waiting(), 2);
+    office.ask(bystander, "SEND.m", "", "secret");
+    office.settle();
+    assert_eq!(office.wire(client), "");
+    office.ask(bystander, "SEND.other", "", "open");
+    assert!(office.wire(client).contains("open"));
 }
 
 #[test]
