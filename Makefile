@@ -217,6 +217,10 @@ bench-export: $(DEVELOPED) ## Measure the export, and SEND with and without it
 	@.ci/require cargo cc
 	$(BIN)/python benches/export.py $(ARGS)
 
+.PHONY: bench-local
+bench-local: $(DEVELOPED) ## Measure mail in plain files beside SQLite and, if it is installed, persist-queue
+	$(BIN)/python benches/local_queue.py $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZ_SECONDS (60)
 ifeq ($(FUZZ_TARGETS),)

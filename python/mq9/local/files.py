@@ -23,9 +23,11 @@ def append_line(fd: int, line: bytes) -> tuple[int, int]:
     If it fails the file is as before. A line that somebody left torn is ended first, so that this
     one does not become part of it. The caller has the lock.
     """
-    end = os.fstat(fd).st_size
-    if end and read_at(fd, end - 1, 1) != b"\n":
-        line = b"\n" + line
+    end = os.lseek(fd, 0, os.SEEK_END)
+    if end:
+        os.lseek(fd, end - 1, os.SEEK_SET)
+        if os.read(fd, 1) != b"\n":
+            line = b"\n" + line
     written = os.write(fd, line)
     if written != len(line):
         take_back(fd, end, written)
@@ -72,9 +74,9 @@ def read_whole(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     try:
-        blocks = []
-        while block := os.read(fd, BLOCK_BYTES):
-            blocks.append(block)
+        blocks = [os.read(fd, BLOCK_BYTES)]
+        while len(blocks[-1]) == BLOCK_BYTES:
+            blocks.append(os.read(fd, BLOCK_BYTES))
         return b"".join(blocks)
     finally:
         os.close(fd)

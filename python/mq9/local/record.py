@@ -7,6 +7,7 @@ import json
 import re
 import secrets
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from mq9.local.settings import EVERYONE, LEVELS, is_name
@@ -30,7 +31,12 @@ def is_own_id(text: str) -> bool:
 
 def timestamp(now_ms: int) -> str:
     """An instant as `2026-06-10T00:00:00Z`."""
-    return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _second(now_ms // 1000)
+
+
+@lru_cache(maxsize=2)
+def _second(unix: int) -> str:
+    return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def encoded(entry: Record) -> bytes:

@@ -58,8 +58,8 @@ class Session:
         """Appends a message; takes it back if what comes with it fails. Needs the lock."""
         fd = os.open(self.messages, files.APPEND, 0o666)
         try:
-            if not os.fstat(fd).st_size:
-                # Somebody has emptied the file: nothing that comes now has been read.
+            if not os.lseek(fd, 0, os.SEEK_END):
+                # Somebody may have emptied the file: nothing that comes now has been read.
                 self._limit_cursors(0)
             end, written = files.append_line(fd, line)
             try:
@@ -230,19 +230,13 @@ class Session:
                 continue
             try:
                 locking.acquire(fd)
-                if self._is_current(fd):
+                # Somebody may have removed the file: then the others lock another one.
+                if os.fstat(fd).st_nlink:
                     return fd
             except BaseException:
                 os.close(fd)
                 raise
-            # Somebody has removed the file: the others lock another one.
             os.close(fd)
-
-    def _is_current(self, fd: int) -> bool:
-        try:
-            return os.path.samestat(os.fstat(fd), os.stat(self._lock))
-        except FileNotFoundError:
-            return False
 
     def _first_look(self) -> None:
         """After a power cut a file can be shorter than what was read of it.
