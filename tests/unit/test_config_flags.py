@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from tests.options import changed as options_changed
 
 from mq9 import __version__
 from mq9.cli.serve import serve
@@ -13,7 +14,7 @@ from mq9.config import ConfigError, add_flags, from_arguments, from_namespace
 
 def changed(*argv: str) -> dict[str, object]:
     options = from_arguments(argv, {})
-    return options.model_dump(exclude_defaults=True, exclude={"flags", "warnings", "config_file"})
+    return options_changed(options, without={"flags", "warnings", "config_file"})
 
 
 @pytest.fixture

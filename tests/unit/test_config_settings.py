@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.options import changed as options_changed
 
 from mq9.config import ConfigError, Options, load, loads
 
@@ -11,7 +12,7 @@ DATA = Path(__file__).parent / "data"
 
 def changed(text: str) -> dict[str, object]:
     """The options that differ from the defaults."""
-    return loads(text, {}).model_dump(exclude_defaults=True, exclude={"warnings"})
+    return options_changed(loads(text, {}), without={"warnings"})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The tls block: its settings, and files that cannot be used."""
 
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,10 +56,7 @@ def test_setting_sets(folder: Path, settings: str, options: dict[str, object]) -
     found = read(folder, settings)
     assert (found.cert_file, found.key_file) == (folder / "cert.pem", folder / "key.pem")
     defaults = Tls(cert_file=found.cert_file, key_file=found.key_file)
-    assert found.model_dump(exclude={"ca_file"}) == {
-        **defaults.model_dump(exclude={"ca_file"}),
-        **options,
-    }
+    assert vars(replace(found, ca_file=None)) == vars(defaults) | options
 
 
 @pytest.mark.parametrize(

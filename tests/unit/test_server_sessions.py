@@ -12,6 +12,7 @@ import time
 import urllib.request
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,9 @@ NATS_SERVER = Path(sys.executable).with_name("nats-server")
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, **settings: object) -> AsyncIterator[Running]:
+async def serving(folder: Path, **settings: Any) -> AsyncIterator[Running]:  # noqa: ANN401
     """A server in this process."""
-    options = Options.model_validate({"host": "127.0.0.1", "port": -1, **settings})
+    options = Options(**{"host": "127.0.0.1", "port": -1, **settings})
     passwords = Passwords()
     made = Settings.of(options, passwords)
     with Store(folder / "data", sync="none") as store:
@@ -145,8 +146,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tls_options(files: Path, **changes: object) -> Tls:
     certificate = files / "server.pem"
-    given = {"cert_file": certificate, "key_file": certificate, "ca_file": files / "ca.pem"}
-    return Tls.model_validate(given | changes)
+    given: dict[str, Any] = {"cert_file": certificate, "key_file": certificate}
+    given["ca_file"] = files / "ca.pem"
+    return Tls(**(given | changes))
 
 
 def trusting(files: Path, *, certificate: bool = False) -> ssl.SSLContext:
@@ -324,7 +326,7 @@ def test_a_reload_while_a_password_is_hashed_counts(tmp_path: Path) -> None:
             while session.facts.user != "a":  # noqa: ASYNC110
                 await asyncio.sleep(0)
             changed = Authorization(users=(User(name="a", password="new"),))
-            options = running.options.model_copy(update={"authorization": changed})
+            options = replace(running.options, authorization=changed)
             running.settings = Settings.of(options, running.passwords)
             assert await client.rest() == b"-ERR 'Authorization Violation'\r\n"
 

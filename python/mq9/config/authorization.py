@@ -114,7 +114,7 @@ def authorization(
             reason = "is not one of them" if users else "and there is no list of users"
             raise at(place, f"no_auth_user must be one of the users: {quoted(name)} {reason}")
         block.values["no_auth_user"] = name
-    return Authorization.model_validate({**block.values, "users": tuple(u for u, _ in users)})
+    return Authorization(**block.values, users=tuple(user for user, _ in users))
 
 
 def _check_users(users: Users) -> None:
@@ -143,7 +143,7 @@ def _user(value: Value, notes: Notes) -> tuple[User, Place]:
         raise at(value.place, "a user with an nkey has no name and no password")
     if "nkey" not in found and "name" not in found:
         raise at(value.place, "a user needs `user`, or `nkey`")
-    return User.model_validate(found), value.place
+    return User(**found), value.place
 
 
 def _users(value: Value, notes: Notes) -> Users:

@@ -21,4 +21,4 @@ def read_export(value: Value, notes: Notes) -> Export:
     found = read_block(value, "export", EXPORT_SETTINGS, {}, notes).values
     if "dir" not in found:
         raise at(value.place, "no dir: an export needs a folder to write to")
-    return Export.model_validate(found)
+    return Export(**found)

@@ -58,9 +58,7 @@ def _options(parsed: Parsed, name: str, file: Path | None) -> Options:
     root = Value(parsed.root, Place(name, 1, 1))
     fields = read_block(root, "the configuration", SETTINGS, IGNORED, notes)
     fields.values["authorization"] = _authorization(fields, notes)
-    options = Options.model_validate(
-        {**fields.values, "config_file": file, "warnings": tuple(notes.warnings)}
-    )
+    options = Options(**fields.values, config_file=file, warnings=tuple(notes.warnings))
     _check(options, fields.places)
     return options
 

@@ -7,8 +7,9 @@ shows one.
 import argparse
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from mq9 import __version__
 from mq9.config.errors import ConfigError, quoted
@@ -20,6 +21,8 @@ _Group = argparse._ArgumentGroup | argparse.ArgumentParser
 
 _TRUE = {"1", "t", "true"}
 _FALSE = {"0", "f", "false"}
+_PATHS = ("log_file", "pid_file", "ports_file_dir", "data_dir")
+_TLS_FILES = ("cert_file", "key_file", "ca_file")
 _PREFIX = "flag_"
 """Of the names in a namespace, so that a command may have arguments of its own."""
 
@@ -143,22 +146,27 @@ def from_flags(flags: Mapping[str, str | int | bool], environment: Mapping[str, 
     warnings = [str(given.pop(name)) for name in ignored]
     if given.pop("debug_and_trace", False):
         given["debug"] = given["trace"] = True
-    changes: dict[str, object] = {
-        "authorization": _authorization(given, base.authorization),
-        "tls": _tls(given, base.tls),
-        "flags": tuple(sorted(flags.items())),
-        "warnings": (*base.warnings, *warnings),
-    }
+    changed = replace(
+        base,
+        authorization=_authorization(given, base.authorization),
+        tls=_tls(given, base.tls),
+        flags=tuple(sorted(flags.items())),
+        warnings=(*base.warnings, *warnings),
+    )
     _check(given)
-    options = Options.model_validate({**dict(base), **given, **changes})
+    options = replace(changed, **_with_paths(given, _PATHS))
     hosts = {options.host, options.http_host or options.host}
     if options.http_port == options.port > 0 and (len(hosts) == 1 or hosts & {"0.0.0.0", "::"}):
         raise ConfigError(f"port {options.port} cannot be for clients and for monitoring")
     return options
 
 
+def _with_paths(given: Mapping[str, object], names: Sequence[str]) -> dict[str, Any]:
+    return {k: Path(str(v)) if k in names else v for k, v in given.items()}
+
+
 def _check(given: Mapping[str, str | int | bool]) -> None:
-    for name in ("host", "server_name", "log_file", "pid_file", "ports_file_dir", "data_dir"):
+    for name in ("host", "server_name", *_PATHS):
         if given.get(name) == "":
             raise ConfigError(f"the flag for {name} needs a value that is not empty")
     if " " in str(given.get("server_name", "")):
@@ -182,28 +190,26 @@ def _authorization(given: dict[str, str | int | bool], base: Authorization) -> A
     if token is not None:
         if user is not None or password is not None:
             raise ConfigError("--auth contradicts --user and --pass: give one of the two")
-        return base.model_copy(update={"token": token, "user": None, "password": None})
+        return replace(base, token=str(token), user=None, password=None)
     user, password = user or base.user, password or base.password
     if user is None or password is None:
         missing = "--user" if user is None else "--pass"
         raise ConfigError(f"{missing} is missing: --user and --pass go together")
-    return base.model_copy(update={"user": user, "password": password, "token": None})
+    return replace(base, user=str(user), password=str(password), token=None)
 
 
 def _tls(given: dict[str, str | int | bool], base: Tls | None) -> Tls | None:
     wanted = given.pop("tls", False)
     changes: dict[str, object] = {
-        name: given.pop(name)
-        for name in ("cert_file", "key_file", "ca_file", "verify")
-        if name in given
+        name: given.pop(name) for name in (*_TLS_FILES, "verify") if name in given
     }
     if not changes and not wanted:
         return base
-    fields: dict[str, object] = {**(dict(base) if base else {}), **changes}
+    fields: dict[str, object] = {**(vars(base) if base else {}), **changes}
     for name, flag in (("cert_file", "--tlscert"), ("key_file", "--tlskey")):
         if not fields.get(name):
             raise ConfigError(f"{flag} is missing: TLS needs a certificate and its key")
-    tls = Tls.model_validate(fields)
+    tls = Tls(**_with_paths(fields, [name for name in _TLS_FILES if fields.get(name)]))
     check_files(tls)
     return tls
 

@@ -27,4 +27,4 @@ def read_monitoring(value: Value, notes: Notes) -> Monitoring:
     if ("user" in found) != ("password" in found):
         missing = "password" if "user" in found else "user"
         raise at(value.place, f"the {missing} is missing: user and password go together")
-    return Monitoring.model_validate(found)
+    return Monitoring(**found)

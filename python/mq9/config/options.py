@@ -3,21 +3,17 @@
 Owns names, types and defaults. Knows nothing of files, syntax or flags.
 """
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, Field
 
 Sync = Literal["always", "interval", "none"]
 PayloadEncoding = Literal["auto", "base64"]
 EmbedderName = Literal["auto", "default", "light", "minilm", "none"]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PermissionRules(_Frozen):
+@dataclass(frozen=True, kw_only=True)
+class PermissionRules:
     """What a user may publish and subscribe to; an allow list of None allows everything."""
 
     publish_allow: tuple[str, ...] | None = None
@@ -31,23 +27,25 @@ class PermissionRules(_Frozen):
     """How long a received reply subject may be answered."""
 
 
-class User(_Frozen):
+@dataclass(frozen=True, kw_only=True)
+class User:
     """One who may connect: by name and password, by nkey, or by a certificate that names them."""
 
     name: str | None = None
-    password: str | None = Field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
     """In plain text or a bcrypt hash."""
     nkey: str | None = None
     permissions: PermissionRules | None = None
 
 
-class Authorization(_Frozen):
+@dataclass(frozen=True, kw_only=True)
+class Authorization:
     """Who may connect; without any of it everybody may."""
 
     users: tuple[User, ...] = ()
     user: str | None = None
-    password: str | None = Field(default=None, repr=False)
-    token: str | None = Field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
     """In plain text or a bcrypt hash."""
     timeout_ms: int | None = None
     """How long a client may take to say who it is; None: 2 s, or 1 s more than TLS may take."""
@@ -62,7 +60,8 @@ class Authorization(_Frozen):
         return bool(self.users or self.user is not None or self.token is not None)
 
 
-class Tls(_Frozen):
+@dataclass(frozen=True, kw_only=True)
+class Tls:
     """How clients are met with TLS."""
 
     cert_file: Path
@@ -81,7 +80,8 @@ class Tls(_Frozen):
     """IANA's names, in order of preference; empty: the defaults of the TLS library."""
 
 
-class Export(_Frozen):
+@dataclass(frozen=True, kw_only=True)
+class Export:
     """How what went through the broker is written as Parquet files."""
 
     dir: Path
@@ -92,22 +92,24 @@ class Export(_Frozen):
     """Dead log that is kept at most because it has not been exported."""
 
 
-class Monitoring(_Frozen):
+@dataclass(frozen=True, kw_only=True)
+class Monitoring:
     """Who may read the monitoring port."""
 
     user: str | None = None
     """None: no user and password are asked for."""
-    password: str | None = Field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
     """In plain text or a bcrypt hash."""
     hosts: tuple[str, ...] = ()
     """Names that a loopback address answers to, beside its own."""
 
 
-class Options(_Frozen):
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """All settings of one server."""
 
     host: str = "0.0.0.0"
-    port: int = Field(default=4222, ge=-1, le=65_535)
+    port: int = 4222
     """-1: any free port."""
     server_name: str | None = None
     client_advertise: str | None = None
@@ -129,7 +131,7 @@ class Options(_Frozen):
 
     http_host: str | None = None
     """None: as `host`."""
-    http_port: int | None = Field(default=None, ge=-1, le=65_535)
+    http_port: int | None = None
     """None: no monitoring. -1: any free port."""
     http_base_path: str = "/"
 
@@ -170,7 +172,7 @@ class Options(_Frozen):
     """None: no continuous export."""
 
     config_file: Path | None = None
-    flags: tuple[tuple[str, str | int | bool], ...] = Field(default=(), repr=False)
+    flags: tuple[tuple[str, str | int | bool], ...] = field(default=(), repr=False)
     """The flags these options were made with; `reload` applies them again."""
     test_only: bool = False
     """Say whether the configuration is good (`-t`) and do not start."""

@@ -35,7 +35,7 @@ def read_permissions(value: Value, notes: Notes) -> PermissionRules:
     if "responses_max" in fields:
         # Who may only answer is not to publish anything else.
         fields.setdefault("publish_allow", ())
-    return PermissionRules.model_validate(fields)
+    return PermissionRules(**fields)
 
 
 def is_subject(written: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mq9.config.errors import ConfigError, quoted
 from mq9.config.tree import Entry, Map, Place, Value
@@ -49,7 +49,7 @@ class Notes:
 class Fields:
     """The options that a block sets, and where."""
 
-    values: dict[str, object] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
 
 

@@ -4,6 +4,7 @@ Owns which settings may change under a running server.
 """
 
 import os
+from dataclasses import replace
 
 from mq9.config.errors import ConfigError
 from mq9.config.flags import from_flags
@@ -51,4 +52,4 @@ def reload(old: Options) -> Options:
         f"{new.config_file}: {name} changed: restart the server for it to take effect"
         for name in fixed
     )
-    return new.model_copy(update={**fixed, "warnings": (*new.warnings, *warnings)})
+    return replace(new, **fixed, warnings=(*new.warnings, *warnings))

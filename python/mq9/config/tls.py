@@ -56,7 +56,7 @@ def read_tls(value: Value, notes: Notes) -> Tls:
         if needed not in found:
             without = f"{other} without {needed}" if other in found else f"no {needed}"
             raise at(value.place, f"{without}: TLS needs a certificate and its key")
-    tls = Tls.model_validate(found)
+    tls = Tls(**found)
     try:
         check_files(tls)
     except ConfigError as error:

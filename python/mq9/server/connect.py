@@ -4,19 +4,17 @@ Owns names, types and defaults of the options, as nats-server has them. Decides 
 """
 
 import json
-from typing import Never
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from dataclasses import dataclass, field, replace
+from typing import Any, Never
 
 
 class ConnectError(ValueError):
     """CONNECT that cannot be understood."""
 
 
-class ConnectOptions(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class ConnectOptions:
     """The options of CONNECT that this server knows; it ignores others."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
     verbose: bool = True
     pedantic: bool = True
@@ -28,16 +26,25 @@ class ConnectOptions(BaseModel):
     lang: str = ""
     version: str = ""
     user: str = ""
-    password: str = Field(default="", alias="pass", repr=False)
-    token: str = Field(default="", alias="auth_token", repr=False)
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
     nkey: str = ""
-    signature: str = Field(default="", alias="sig", repr=False)
+    signature: str = field(default="", repr=False)
     account: str = ""
 
     @property
     def anonymous(self) -> bool:
         """Whether the client shows no credentials at all."""
         return not (self.user or self.password or self.token or self.nkey)
+
+
+_NOTHING = ConnectOptions()
+_OTHER_NAMES = {"password": "pass", "token": "auth_token", "signature": "sig"}
+# What an option is called in JSON, with its field and type.
+_KNOWN = {
+    _OTHER_NAMES.get(name, name): (name, type(default)) for name, default in vars(_NOTHING).items()
+}
+_TYPES: dict[type, str] = {bool: "true or false", int: "a whole number", str: "a string"}
 
 
 def parse(text: bytes, before: ConnectOptions | None = None) -> ConnectOptions:
@@ -47,21 +54,25 @@ def parse(text: bytes, before: ConnectOptions | None = None) -> ConnectOptions:
     """
     try:
         options = json.loads(text.decode("utf-8", "replace"), parse_constant=_refuse)
-        if options is None:
-            options = {}
-        if not isinstance(options, dict):
-            raise ConnectError("the options of CONNECT are not a JSON object")
-        known = {name.lower(): value for name, value in options.items() if value is not None}
-        said = before.model_dump(by_alias=True) if before is not None else {}
-        return ConnectOptions.model_validate(said | known)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConnectError(f"{where}: {first['msg']}") from error
     except (ValueError, RecursionError) as error:
         if isinstance(error, ConnectError):
             raise
         raise ConnectError("the options of CONNECT are not JSON") from error
+    if options is None:
+        options = {}
+    if not isinstance(options, dict):
+        raise ConnectError("the options of CONNECT are not a JSON object")
+    said: dict[str, Any] = {}
+    for written, value in options.items():
+        known = _KNOWN.get(written.lower())
+        if known is None or value is None:
+            continue
+        name, kind = known
+        # True is an int as well.
+        if type(value) is not kind:
+            raise ConnectError(f"{written.lower()}: expected {_TYPES[kind]}")
+        said[name] = value
+    return replace(before or _NOTHING, **said)
 
 
 def _refuse(constant: str) -> Never:

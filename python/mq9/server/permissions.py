@@ -20,7 +20,7 @@ class PermissionTable:
             return None
         if rules not in self._made:
             try:
-                self._made[rules] = Permissions(**rules.model_dump())
+                self._made[rules] = Permissions(**vars(rules))
             except ValueError as error:
                 raise ConfigError(str(error)) from error
         return self._made[rules]
