@@ -1,15 +1,15 @@
 """`mq9 serve`: reads the configuration and runs the broker."""
 
-import gc
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+
+from mq9.imports import imports_that_stay
 
 
 def serve(arguments: Sequence[str]) -> int:
     """Run the broker until it is told to stop."""
     # Imported here: other commands start without the server and what it needs.
-    with _imports_that_stay():
+    with imports_that_stay():
         from mq9 import config
 
     try:
@@ -23,18 +23,7 @@ def serve(arguments: Sequence[str]) -> int:
         ignored = "; not all of it applies, see the warnings" if options.warnings else ""
         print(f"mq9 serve: configuration file {options.config_file} is valid{ignored}")
         return 0
-    with _imports_that_stay():
+    with imports_that_stay():
         from mq9.server import run
 
     return run(options)
-
-
-@contextmanager
-def _imports_that_stay() -> Iterator[None]:
-    """Nothing of it is garbage: it is not looked through, neither now nor while the broker runs."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()

@@ -117,7 +117,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def from_arguments(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> Options:
     """Options from flags, over those of the file that `-c` names, over the defaults."""
-    parser = _Parser(prog="mq9 serve")
+    # With its own formatter from the beginning: the default one looks for a terminal.
+    parser = _Parser(prog="mq9 serve", formatter_class=_Help)
     add_flags(parser)
     return from_namespace(parser.parse_args(argv), environment)
 

@@ -7,7 +7,6 @@ Knows no setting by name.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -102,6 +101,9 @@ def items(value: Value, what: str) -> list[Value]:
 
 def unknown(entry: Entry, where: str, known: Mapping[str, object]) -> ConfigError:
     """The error for a name that nobody knows, with the nearest that is known."""
+    # Imported here: a server that starts has no use for it.
+    from difflib import get_close_matches
+
     name = entry.name.lower()
     # Letters in the wrong order are likelier than other letters.
     near = sorted(get_close_matches(name, known), key=lambda other: sorted(other) != sorted(name))

@@ -5,7 +5,7 @@ may do with subjects is decided elsewhere.
 """
 
 import asyncio
-import secrets
+import os
 from dataclasses import dataclass
 
 from mq9.config import Authorization, ConfigError, PermissionRules, User
@@ -62,7 +62,7 @@ class Authenticator:
         self._keys = {text: _key(text) for text in self._nkeys}
         self._cost = _cost(authorization)
         # What the password of an unknown user is compared with.
-        self._nobody = secrets.token_hex() if self._cost is None else unmatched(self._cost)
+        self._nobody = os.urandom(16).hex() if self._cost is None else unmatched(self._cost)
 
     @property
     def required(self) -> bool:

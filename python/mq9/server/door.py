@@ -23,8 +23,10 @@ _HANDSHAKE_FAILURE = "TLS Handshake Failure"
 class Door:
     """Lets clients in."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, ready: asyncio.Event | None = None) -> None:
+        """Until the server is `ready`, clients are greeted and what they say is not read."""
         self._running = running
+        self._ready = ready
         self._entering: set[asyncio.Task[None]] = set()
         self._full = False
 
@@ -59,6 +61,10 @@ class Door:
         settings = self._running.settings
         try:
             secure = False
+            if self._ready is not None and not self._ready.is_set():
+                if settings.options.tls is None:
+                    accepted.send(session.info())
+                await self._ready.wait()
             if settings.options.tls is not None:
                 secure = await self._agree(accepted, session, settings.options.tls)
             await asyncio.get_running_loop().connect_accepted_socket(

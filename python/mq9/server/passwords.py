@@ -5,7 +5,7 @@ Owns the comparison of a stored secret with a given one. Knows nothing of users 
 
 import hashlib
 import hmac
-import secrets
+import os
 from collections import OrderedDict
 from functools import partial
 
@@ -41,7 +41,7 @@ class Passwords:
     """
 
     def __init__(self) -> None:
-        self._key = secrets.token_bytes(32)
+        self._key = os.urandom(32)
         self._good: OrderedDict[bytes, None] = OrderedDict()
         self._bad: OrderedDict[bytes, None] = OrderedDict()
         self._queue = HashQueue()

@@ -6,29 +6,27 @@ Owns the order in which the parts come and go. What the parts do is theirs.
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
-import secrets
 import stat
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import uvloop
 
 from mq9 import __version__, config
 from mq9._core import Broker
-from mq9.commands import Commands
 from mq9.config import ConfigError, Options
 from mq9.errors import StoreError, StoreLocked
+from mq9.imports import imports_that_stay
 from mq9.server import ports_file
 from mq9.server.clock import now_ms
 from mq9.server.door import Door
 from mq9.server.exporting import FIRST_SEGMENT, Exporting
 from mq9.server.info import Identity, is_loopback, plain_ip
-from mq9.server.lame_duck import retire
 from mq9.server.listener import Listener, listen
 from mq9.server.logs import Log
-from mq9.server.monitor import Monitor
 from mq9.server.passwords import Passwords
 from mq9.server.running import Running, Settings, StartError
 from mq9.server.signals import Signals
@@ -39,6 +37,10 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Coroutine
     from pathlib import Path
+
+    from mq9.commands import Commands
+    from mq9.server.http_server import HttpServer
+    from mq9.server.monitor import Monitor
 
 # How long the loop may take to notice that connections were cut.
 _ABORT_S = 1.0
@@ -82,6 +84,7 @@ class Server:
         self._reloading = asyncio.Lock()
         self._retiring = False
         self._exporting: Exporting | None = None
+        self._http: HttpServer | None = None
 
     async def run(self) -> int:
         """Start, serve until told to stop, and end in order."""
@@ -118,8 +121,6 @@ class Server:
     async def _serve(self) -> None:
         running, options = self._running, self._options
         SystemSubjects(running)
-        self._commands = _commands(running)
-        self._monitor = Monitor(running)
         # Both ports are taken before the first client is let in: a start is whole or not at all.
         http = [] if options.http_port is None else self._listen_http(options.http_port)
         sockets = listen(options.host, options.port)
@@ -133,11 +134,12 @@ class Server:
             self._log.info("TLS required for client connections")
         running.broker.start(asyncio.get_running_loop())
         try:
-            self._commands.start()
-            await self._monitor.http.start(http)
-            self._door = Door(running)
+            ready = asyncio.Event()
+            self._door = Door(running, ready)
             self._listener = Listener(sockets, self._door.enter, self._log)
             self._take_signals()
+            await self._load(http)
+            ready.set()
             # Whoever reads them may send a client, or a signal, at once.
             self._write_files(port, http[0].getsockname()[1] if http else None)
             self._exporting = self._export()
@@ -150,6 +152,20 @@ class Server:
                 await self._exporting.close()
             # Before the store closes the descriptor that the loop watches.
             running.broker.stop()
+
+    async def _load(self, http: list[socket.socket]) -> None:
+        """Bring in what answers clients, which takes longest; they are greeted meanwhile."""
+        try:
+            made = await asyncio.to_thread(_import_handlers, monitoring=bool(http))
+            self._commands = _commands(made, self._running)
+            self._commands.start()
+            if made.monitor is not None:
+                self._http = made.monitor(self._running).http
+                await self._http.start(http)
+        except BaseException:
+            self._listener.close()
+            await self._door.close()
+            raise
 
     def _export(self) -> Exporting | None:
         options = self._options.export
@@ -236,6 +252,8 @@ class Server:
         self._spawn(self._retire())
 
     async def _retire(self) -> None:
+        from mq9.server.lame_duck import retire
+
         await retire(self._running)
         self._stop.set()
 
@@ -280,7 +298,8 @@ class Server:
             task.cancel()
         await self._door.close()
         self._commands.close()
-        await self._monitor.http.close()
+        if self._http is not None:
+            await self._http.close()
         await self._send_replies()
         for session in running.clients:
             session.close("Server Shutdown")
@@ -352,12 +371,32 @@ def _open_store(options: Options) -> Store:
 
 def _broker(settings: Settings, store: Store) -> Broker:
     base64 = settings.options.payload_encoding == "base64"
-    return Broker(settings.limits, secrets.randbits(64), store=store, payload_base64=base64)
+    return Broker(
+        settings.limits, int.from_bytes(os.urandom(8), "little"), store=store, payload_base64=base64
+    )
 
 
-def _commands(running: Running) -> Commands:
+class _Handlers(NamedTuple):
+    """What answers clients and those who watch the server."""
+
+    commands: type[Commands]
+    monitor: type[Monitor] | None
+
+
+def _import_handlers(*, monitoring: bool) -> _Handlers:
+    with imports_that_stay():
+        from mq9.commands import Commands
+
+        if not monitoring:
+            return _Handlers(Commands, None)
+        from mq9.server.monitor import Monitor
+
+        return _Handlers(Commands, Monitor)
+
+
+def _commands(handlers: _Handlers, running: Running) -> Commands:
     try:
-        return Commands(running)
+        return handlers.commands(running)
     except OSError as error:
         where = running.options.data_dir
         raise StartError(f"cannot use the tokens' secret in {where}: {error.strerror}") from error

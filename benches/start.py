@@ -1,0 +1,84 @@
+"""How long a server takes from its start to the first byte on the wire, in alternating rounds.
+
+    python benches/start.py --rounds 20 "mq9 serve" nats-server
+
+Each command is a server with nats-server's flags. Wall time is what users wait; processor time is
+what can be compared on a machine that does other work as well.
+"""
+
+import argparse
+import shlex
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+_DEADLINE_S = 30.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("commands", nargs="+", help="a server, such as 'mq9 serve'")
+    arguments = parser.parse_args()
+    taken: dict[str, list[tuple[float, float]]] = {command: [] for command in arguments.commands}
+    for _ in range(arguments.rounds):
+        for command, results in taken.items():
+            results.append(start(shlex.split(command)))
+    for command, results in taken.items():
+        sys.stdout.write(f"{command}\n")
+        for name, times in zip(("wall", "processor"), zip(*results, strict=True), strict=True):
+            figures = f"median {statistics.median(times):.0f}, least {min(times):.0f} ms"
+            sys.stdout.write(f"  {name:9} {figures}\n")
+
+
+def start(command: list[str]) -> tuple[float, float]:
+    """Wall and processor time in milliseconds until the first byte of INFO was read."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        server = subprocess.Popen(
+            [*command, "-a", "127.0.0.1", "-p", str(port)],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            with connected(server, port, began + _DEADLINE_S) as client:
+                if client.recv(1) != b"I":
+                    raise SystemExit(f"{command[0]} did not say INFO")
+                wall_s = time.perf_counter() - began
+                return wall_s * 1000, processor_ms(server.pid)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def connected(server: subprocess.Popen[bytes], port: int, deadline: float) -> socket.socket:
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=_DEADLINE_S)
+        except ConnectionRefusedError:
+            if server.poll() is not None or time.perf_counter() > deadline:
+                raise SystemExit("the server does not listen") from None
+            time.sleep(0.0005)
+
+
+def processor_ms(pid: int) -> float:
+    """What all threads of a process have used so far; 0 where the system does not say."""
+    used = (Path(f"/proc/{pid}/task")).glob("*/schedstat")
+    return sum(int(each.read_text().split()[0]) for each in used) / 1e6
+
+
+if __name__ == "__main__":
+    main()
