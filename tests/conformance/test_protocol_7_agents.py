@@ -152,6 +152,33 @@ def test_the_registry_survives_restarts(own: Restarting) -> None:
             assert found(mail, text="carpenter") == ["agent.b"]
 
 
+def test_what_was_registered_before_is_found_by_meaning_too(
+    mail: Mail, names: list[str], tag: str
+) -> None:
+    """Whether it has been read or words stand in for it: also the first search finds it."""
+    jobs = ["tells whether it is going to rain", "reads invoices", "mends water pipes"]
+    register(mail, [card(at, name=job, tags=[tag]) for at, job in zip(names, jobs, strict=False)])
+    subject = mail.begin("AGENT.DISCOVER", {"semantic": "invoices, please", "tags": [tag]})
+    answer = mail.answer(subject, 60.0)
+    assert set(mailboxes(answer)) == set(names[:3])
+    assert mailboxes(answer)[0] == names[1]
+    assert answer["total"] == 3
+
+
+def test_scores_are_given_to_those_who_ask(mail: Mail, names: list[str], tag: str) -> None:
+    """One for each agent, greater is better; zero where nothing was searched for."""
+    register(mail, [card(each, name=f"plumber {each}", tags=[tag]) for each in names])
+    searches: list[Json] = [{"text": "plumber"}, {"semantic": "mends water pipes"}]
+    for search in searches:
+        asked = {**search, "tags": [tag]}
+        assert "scores" not in mail.answer(mail.begin("AGENT.DISCOVER", asked), 60.0)
+        scores = settled(mail, **asked, scores=True)["scores"]
+        assert len(scores) == len(names)
+        assert scores == sorted(scores, reverse=True)
+        assert scores[-1] > 0
+    assert mail.done("AGENT.DISCOVER", {"tags": [tag], "scores": True})["scores"] == [0.0] * 5
+
+
 # Each with a part of the error that it must get.
 BAD_CARDS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "mailbox is missing"),
@@ -240,6 +267,7 @@ BAD_REQUESTS: list[tuple[object, str]] = [
     ({"limit": 1001}, "limit is 1001: it must be from 1 to 1000"),
     ({"limit": "5"}, 'invalid limit: expected a whole number, found "5"'),
     ({"page": 0}, "page is 0: it must be from 1 to"),
+    ({"scores": 1}, "invalid scores: expected true or false, found 1"),
     ({"alive": "yes"}, "invalid alive: expected true or false"),
     ({"tags": "x"}, "invalid tags: expected a list"),
     ({"tags": [1]}, "invalid tags[0]: expected a string, found 1"),

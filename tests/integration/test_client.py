@@ -297,6 +297,11 @@ async def test_agents_are_registered_found_and_removed(client: mq9.Client) -> No
     assert await client.discover(tags=[tag], fields=["name"]) == [
         {"mailbox": mailbox, "name": f"Scribe {tag}"}
     ]
+    cards = await client.discover(tags=[tag])
+    assert (cards.total, cards.pending, cards.more) == (1, 0, False)
+    scored = await client.discover_page(f"Scribe {tag}", tags=[tag], scores=True)
+    assert len(scored.scores) == 1
+    assert scored.scores[0] > 0
     await client.unregister(mailbox)
     assert await client.discover(tags=[tag]) == []
     with pytest.raises(errors.AgentNotFound, match="is not registered"):

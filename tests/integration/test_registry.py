@@ -122,6 +122,18 @@ def test_meaning_finds_what_shares_no_word(mail: Mail) -> None:
     assert set(both) == {"invoices", "korean"}
 
 
+@pytest.mark.parametrize("embedder", ["light", "auto"])
+def test_the_first_search_by_meaning_finds_what_was_registered(serve: Serve, embedder: str) -> None:
+    server = serve(f"mq9 {{ embedder: {embedder} }}", peer=MQ9)
+    with Mail(server.url, deadline_s=60.0) as mail:
+        register(mail, CARDS)
+        answer = mail.done("AGENT.DISCOVER", {"semantic": "do I need an umbrella"})
+        assert set(mailboxes(answer)) == {each["mailbox"] for each in CARDS}
+        assert answer["total"] == len(CARDS)
+        if "pending" not in answer:
+            assert mailboxes(answer)[0] == "weather"
+
+
 def test_a_name_is_found_first_whatever_it_means(mail: Mail) -> None:
     for each in CARDS:
         assert mailboxes(settled(mail, semantic=each["name"]))[0] == each["mailbox"]

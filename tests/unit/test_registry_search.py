@@ -280,13 +280,47 @@ def test_twins_are_in_their_order() -> None:
 
 
 def test_meaning_and_words_help_each_other_and_a_name_comes_first() -> None:
-    assert fused([1, 2, 3], []) == [1, 2, 3]
-    assert fused([], [7, 8]) == [7, 8]
-    assert fused([1, 2, 3, 4], [9, 3]) == [3, 1, 9, 2, 4]
-    assert fused([1, 2, 3, 4], [4]) == [4, 1, 2, 3]
-    assert fused(range(20), [99]).index(99) < 2
-    assert fused([1, 2, 3], [9, 8], named=2)[:2] == [9, 8]
-    assert sorted(fused(range(100), range(50, 150))) == list(range(150))
+    assert order([1, 2, 3], []) == [1, 2, 3]
+    assert order([], [7, 8]) == [7, 8]
+    assert order([1, 2, 3, 4], [9, 3]) == [3, 1, 9, 2, 4]
+    assert order([1, 2, 3, 4], [4]) == [4, 1, 2, 3]
+    assert order(range(20), [99]).index(99) < 2
+    assert order([1, 2, 3], [9, 8], named=2)[:2] == [9, 8]
+    assert sorted(order(range(100), range(50, 150))) == list(range(150))
+
+
+def test_what_is_not_ranked_comes_behind() -> None:
+    assert order([1, 2, 3], [], others=[7, 8]) == [1, 2, 3, 7, 8]
+    assert order([], [], others=[7, 8]) == [7, 8]
+    scores = [score for _, score in fused([[1, 2], [3]], 0, [9])]
+    assert scores == sorted(scores, reverse=True)
+
+
+def order(
+    by_meaning: Sequence[int], by_words: Sequence[int], named: int = 0, others: Sequence[int] = ()
+) -> list[int]:
+    return [number for number, _ in fused([by_meaning, by_words], named, others)]
+
+
+def test_words_stand_in_for_what_is_not_read_yet(tmp_path: Path) -> None:
+    letters = Letters()
+    cards = catalog(tmp_path / "v", letters)
+    names = ["plumber in town", "gardener", "plumber", "baker"]
+    for number, name in enumerate(names):
+        cards.add(number, f"a{number}", (), number, f'{{"name":"{name}"}}'.encode())
+    cards.commit()
+    assert cards.by_meaning("a plumber for my house", (), None, 0, 9).numbers == [2, 0, 1, 3]
+    assert cards.by_meaning("a plumber for my house", (), 1, 0, 9).numbers == [2, 3]
+    cards.read(3)
+    assert cards.unread == 3
+    found = cards.by_meaning("a plumber for my house", (), None, 0, 9)
+    assert sorted(found.numbers) == [0, 1, 2, 3]
+    assert found.scores == sorted(found.scores, reverse=True)
+    assert cards.give_up(digest("gardener")) == [1]
+    assert cards.unread == 2
+    assert 1 not in cards.by_meaning("umbrella", (), None, 0, 9).numbers
+    assert cards.by_words("gardener", (), None, 0, 9).numbers == [1]
+    cards.close()
 
 
 def test_most_words_of_a_query_must_be_there_if_asked_for() -> None:

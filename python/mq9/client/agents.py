@@ -19,6 +19,20 @@ class AgentStatus:
     """What it last reported, as it came."""
 
 
+class Cards(list[Card]):
+    """Cards of agents, best match first, and how much of all that is."""
+
+    def __init__(self, page: "AgentPage") -> None:
+        """The cards of a page."""
+        super().__init__(page.cards)
+        self.total = page.total
+        """How many there are on all pages."""
+        self.pending = page.pending
+        """Agents that could not be looked at yet: ask again if one is missing."""
+        self.more = page.more
+        """Whether the list was cut because the reply would have been too large."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentPage:
     """A page of agents, best match first."""
@@ -33,6 +47,8 @@ class AgentPage:
     """Whether the page was cut because the reply would have been too large."""
     statuses: tuple[AgentStatus, ...]
     """One for each card, if they were asked for."""
+    scores: tuple[float, ...]
+    """One for each card, if they were asked for: greater is better, within one search."""
 
     @classmethod
     def from_answer(cls, answer: Mapping[str, Any]) -> Self:
@@ -47,4 +63,5 @@ class AgentPage:
                 AgentStatus(**{name: status[name] for name in known})
                 for status in answer.get("statuses", ())
             ),
+            scores=tuple(answer.get("scores", ())),
         )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack
 
-from mq9.client.agents import AgentPage, Card
+from mq9.client.agents import AgentPage, Cards
 from mq9.client.connecting import Access
 from mq9.client.consumer import Consumer
 from mq9.client.fetching import Deliver, Fetch, Format
@@ -421,11 +421,11 @@ class Client:
         limit: int | None = None,
         page: int | None = None,
         timeout: float | None = None,
-    ) -> list[Card]:
+    ) -> Cards:
         """Cards of agents, best match first; without a text, all of them.
 
         With `tags` those that have all of them, with `alive` those heard of lately; `fields` are
-        those of a card that are wanted.
+        those of a card that are wanted. The list also has `total`, `pending` and `more`.
         """
         found = await self.discover_page(
             text,
@@ -437,7 +437,7 @@ class Client:
             page=page,
             timeout=timeout,
         )
-        return list(found.cards)
+        return Cards(found)
 
     async def discover_page(
         self,
@@ -448,11 +448,12 @@ class Client:
         alive: bool = False,
         fields: Sequence[str] | None = None,
         status: bool = False,
+        scores: bool = False,
         limit: int | None = None,
         page: int | None = None,
         timeout: float | None = None,
     ) -> AgentPage:
-        """The same with how many there are in all, and if asked for, the status of each."""
+        """The same with how many there are in all, and if asked for, status and score of each."""
         body = {
             "text": text,
             "semantic": semantic,
@@ -460,6 +461,7 @@ class Client:
             "alive": alive or None,
             "fields": None if fields is None else list(fields),
             "status": status or None,
+            "scores": scores or None,
             "limit": limit,
             "page": page,
         }

@@ -5,6 +5,7 @@ Owns the request, the reply and how a reply is cut. What is found is the registr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +48,7 @@ class DiscoverRequest(Request):
     tags: list[str] | None = None
     fields: list[str] | None = None
     status: bool | None = None
+    scores: bool | None = None
 
 
 class DiscoverReply(Reply):
@@ -55,6 +57,7 @@ class DiscoverReply(Reply):
     agents: tuple[bytes, ...] = ()
     total: int = 0
     statuses: tuple[bytes, ...] | None = None
+    scores: tuple[float, ...] | None = None
     pending: int = 0
     more: bool = False
 
@@ -65,11 +68,22 @@ class DiscoverReply(Reply):
         parts.append(b'],"total":%d' % self.total)
         if self.statuses is not None:
             parts += [b',"statuses":[', b",".join(self.statuses), b"]"]
+        if self.scores is not None:
+            parts += [b',"scores":', to_json(self.scores)]
         if self.pending:
             parts.append(b',"pending":%d' % self.pending)
         if self.more:
             parts.append(b',"more":true')
         return b"".join([*parts, b"}"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Agents of a page, each with its score; how many on all pages; how many not looked at yet."""
+
+    agents: list[tuple[Agent, float]]
+    total: int
+    missing: int = 0
 
 
 class Discover:
@@ -101,25 +115,25 @@ class Discover:
         count = request.limit or _LIMIT
         first = ((request.page or 1) - 1) * count
         if not (request.text or "").strip() and not (request.semantic or "").strip():
-            agents, total = yield from self._listed(request, first, count)
-            missing = 0
+            found = yield from self._listed(request, first, count)
         else:
-            agents, total, missing = yield from self._found(request, first, count)
-        return (yield from self._reply(request, agents, total, missing))
+            found = yield from self._found(request, first, count)
+        return (yield from self._reply(request, found))
 
     def _listed(
         self, request: DiscoverRequest, first: int, count: int
-    ) -> Generator[Pause, None, tuple[list[Agent], int]]:
+    ) -> Generator[Pause, None, _Found]:
         roster = self._registry.roster
         now_ms = int(time() * 1000)
         choice = roster.chosen(request.tags or (), alive=bool(request.alive), now_ms=now_ms)
         agents: list[Agent] = []
         total = yield from choice.steps(first, count, agents)
-        return agents, total
+        # Nothing was looked for: no one is better than another.
+        return _Found([(agent, 0.0) for agent in agents], total)
 
     def _found(
         self, request: DiscoverRequest, first: int, count: int
-    ) -> Generator[Pause, None, tuple[list[Agent], int, int]]:
+    ) -> Generator[Pause, None, _Found]:
         asked: dict[str, Any] = {
             "text": request.text or "",
             # Blank is as if it were left out.
@@ -128,6 +142,7 @@ class Discover:
             "alive_ms": int(time() * 1000) if request.alive else None,
             "first": first,
             "count": count,
+            "scores": bool(request.scores),
         }
         for tried in range(1, _TRIES + 1):
             search = self._registry.link.search(asked)
@@ -142,18 +157,20 @@ class Discover:
                     raise Refusal(
                         "the search of agents is being started again: try again in a moment"
                     ) from None
-        found = (self._registry.roster.order.find(number) for number in page.numbers)
-        return [agent for agent in found if agent is not None], page.total, page.missing
+        find = self._registry.roster.order.find
+        pairs = zip(page.numbers, page.scores or [0.0] * len(page.numbers), strict=True)
+        # One may have gone meanwhile.
+        found = [(agent, score) for number, score in pairs if (agent := find(number)) is not None]
+        return _Found(found, page.total, page.missing)
 
-    def _reply(
-        self, request: DiscoverRequest, agents: list[Agent], total: int, missing: int
-    ) -> Steps:
+    def _reply(self, request: DiscoverRequest, found: _Found) -> Steps:
         cards: list[bytes] = []
         statuses: list[bytes] | None = [] if request.status else None
+        scores: list[float] | None = [] if request.scores else None
         kept = [*request.fields, "mailbox"] if request.fields is not None else None
         size, more = 0, False
         end = perf_counter() + _STEP_S
-        for agent in agents:
+        for agent, score in found.agents:
             card = self._registry.card(agent)
             if card is None:
                 continue
@@ -167,14 +184,17 @@ class Discover:
             cards.append(card)
             if statuses is not None:
                 statuses.append(status)
+            if scores is not None:
+                scores.append(score)
             if perf_counter() >= end:
                 yield None
                 end = perf_counter() + _STEP_S
         return DiscoverReply(
             agents=tuple(cards),
-            total=total,
+            total=found.total,
             statuses=None if statuses is None else tuple(statuses),
-            pending=missing,
+            scores=None if scores is None else tuple(scores),
+            pending=found.missing,
             more=more,
         )
 

@@ -49,10 +49,11 @@ class _Model:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A page of a search: cards by number, and how many there are in all."""
+    """A page of a search: cards by number, how many there are in all, and the score of each."""
 
     numbers: list[int]
     total: int
+    scores: list[float]
 
 
 class Catalog:
@@ -95,12 +96,13 @@ class Catalog:
     ) -> None:
         """A card that is not there yet."""
         text = card_text(json.loads(body))
-        self._words.add(number, address, text, tags)
         meaning = text.meaning or address
         key = digest(meaning)
+        # Before the words: whatever happens, `remove` takes all of it out again.
         self._cards[number] = Card(tuple(tags), alive_until_ms, key)
         for tag in tags:
             self._by_tag.setdefault(tag, set()).add(number)
+        self._words.add(number, address, text, tags)
         if self._reads:
             self._unread[number] = meaning
         if self._model and key in self._model.file:
@@ -116,10 +118,10 @@ class Catalog:
         if self._model:
             self._model.vectors.remove(number)
         for tag in card.tags:
-            holders = self._by_tag[tag]
+            holders = self._by_tag.get(tag, set())
             holders.discard(number)
             if not holders:
-                del self._by_tag[tag]
+                self._by_tag.pop(tag, None)
 
     def seen(self, number: int, alive_until_ms: int) -> None:
         """An agent is alive for longer."""
@@ -149,8 +151,28 @@ class Catalog:
 
     def learn(self, vectors: Sequence[tuple[bytes, NDArray[np.float32]]]) -> None:
         """Vectors of texts have been computed."""
-        if self._model is not None:
-            self._model.file.add(vectors)
+        if (model := self._model) is not None:
+            model.file.add([pair for pair in vectors if pair[0] not in model.file])
+
+    def first_unread(self) -> int | None:
+        """A card that has no vector yet."""
+        return next(iter(self._unread), None)
+
+    def read(self, number: int) -> None:
+        """Compute the vector of such a card here and now."""
+        if (model := self._model) is not None:
+            key = self._cards[number].text
+            if key not in model.file:
+                [vector] = model.embedder.embed([self._unread[number]])
+                model.file.add([(key, vector)])
+            self._place(number, model)
+
+    def give_up(self, text: bytes) -> list[int]:
+        """The vectors of cards with this text will never be known; those cards."""
+        given_up = [number for number in self._unread if self._cards[number].text == text]
+        for number in given_up:
+            del self._unread[number]
+        return given_up
 
     def _place(self, number: int, model: _Model) -> None:
         card = self._cards[number]
@@ -172,32 +194,58 @@ class Catalog:
     ) -> Found:
         """A page of the cards with these words."""
         if alive_at_ms is None:
-            numbers, total, _ = self._words.search(query, first + count, tags)
+            ranked, total, _ = self._words.ranked(query, first + count, tags)
         else:
-            numbers, _, _ = self._words.search(query, None, tags)
-            numbers = self._alive(numbers, alive_at_ms)
-            total = len(numbers)
-        return Found(numbers[first : first + count], total)
+            ranked, _, _ = self._words.ranked(query, None, tags)
+            ranked = [pair for pair in ranked if self._is_alive(pair[0], alive_at_ms)]
+            total = len(ranked)
+        return _page(ranked, total, first, count)
 
     def by_meaning(
         self, query: str, tags: Sequence[str], alive_at_ms: int | None, first: int, count: int
     ) -> Found:
-        """A page of the cards nearest to this meaning."""
+        """A page of the cards nearest to this meaning; words stand in for those not read yet."""
         near: list[int] = []
         if self._model:
             among = self._tagged(tags) if tags else None
             [vector] = self._model.embedder.embed([query])
             near = self._model.vectors.nearest(vector, DEPTH, among=among, alive_at_ms=alive_at_ms)
         words, _, named = self._words.search(query, DEPTH, tags, WORDS_SHARE)
+        with_words, others = self._unread_by_words(query, tags) if self._unread else ([], [])
         if alive_at_ms is not None:
             exact = self._alive(words[:named], alive_at_ms)
             words, named = exact + self._alive(words[named:], alive_at_ms), len(exact)
-        ranked = fused(near, words, named)
-        return Found(ranked[first : first + count], len(ranked))
+            with_words = self._alive(with_words, alive_at_ms)
+            others = self._alive(others, alive_at_ms)
+        ranked = fused([near, with_words, words], named, others)
+        return _page(ranked, len(ranked), first, count)
+
+    def _unread_by_words(self, query: str, tags: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Cards that have no vector yet: those with any of the words, best first, and others."""
+        # Of many, those far down do not matter.
+        most = None if len(self._unread) <= _STEP else DEPTH
+        found, _, _ = self._words.search(query, most, tags)
+        with_words = [number for number in found if number in self._unread][:DEPTH]
+        known = set(with_words)
+        among = self._tagged(tags) if tags else None
+        others = (
+            number
+            for number in self._unread
+            if number not in known and (among is None or number in among)
+        )
+        return with_words, list(islice(others, DEPTH - len(with_words)))
+
+    def _is_alive(self, number: int, at_ms: int) -> bool:
+        return self._cards[number].alive_until_ms > at_ms
 
     def _alive(self, numbers: list[int], at_ms: int) -> list[int]:
-        return [number for number in numbers if self._cards[number].alive_until_ms > at_ms]
+        return [number for number in numbers if self._is_alive(number, at_ms)]
 
     def _tagged(self, tags: Sequence[str]) -> set[int]:
         holders = sorted((self._by_tag.get(tag, set()) for tag in set(tags)), key=len)
         return set.intersection(*holders) if holders else set()
+
+
+def _page(ranked: list[tuple[int, float]], total: int, first: int, count: int) -> Found:
+    page = ranked[first : first + count]
+    return Found([number for number, _ in page], total, [score for _, score in page])

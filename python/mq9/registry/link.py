@@ -10,31 +10,42 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from itertools import count, islice
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mq9.registry import frames
+from mq9.registry.progress import shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from mq9.registry.order import Order
+    from mq9.registry.progress import Progress
     from mq9.registry.roster import Agent
 
 _READ_BYTES = 1 << 20
 # What telling may take of one round of the loop.
 _ROUND_S = 0.001
 _STEP_CARDS = 32
-# How long a search waits until the worker has been told of all that was there when it began.
+# How long a search waits until the worker knows all that was there when it began, by meaning too:
+# longer while its model is being loaded. Shorter than clients wait, for many of them 5 s.
 _PATIENCE_S = 2.0
+_FIRST_PATIENCE_S = 4.5
 # How long until a worker that died is started again: longer each time it dies young.
 _FIRST_BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 5.0
 _YOUNG_S = 10.0
 _ANSWER_S = 30.0
+# A worker that has something to do and begins nothing for so long is ended.
+_HANG_S = 60.0
+_LOOK_S = 5.0
+# Whoever is killed may have been in the middle of any card: not so when it ended by itself.
+_KILLED = (-signal.SIGKILL, -signal.SIGTERM)
+_MAX_STRIKES = 2
 
 
 class Log(Protocol):
@@ -56,8 +67,10 @@ class SearchRefusedError(Exception):
 class Page:
     """What a search found: numbers of cards, how many in all, and how many were not looked at."""
 
-    def __init__(self, numbers: list[int], total: int, missing: int) -> None:
+    def __init__(self, numbers: list[int], scores: list[float], total: int, missing: int) -> None:
         self.numbers = numbers
+        self.scores = scores
+        """One for each, if they were asked for."""
         self.total = total
         self.missing = missing
 
@@ -90,6 +103,10 @@ class Link:
         self._asked: dict[int, asyncio.Future[Page]] = {}
         self._numbers = count()
         self._started = asyncio.Event()
+        self._understands = embedder == "none"
+        # Cards that the worker cannot read, and how often it died with one in its hands.
+        self._aside: set[int] = set()
+        self._strikes: dict[int, int] = {}
 
     def start(self) -> None:
         """Start the worker, unless it was started."""
@@ -119,6 +136,8 @@ class Link:
             self._dropped.append(agent.number)
             self._work.set()
         self._seen.pop(agent.number, None)
+        self._aside.discard(agent.number)
+        self._strikes.pop(agent.number, None)
 
     def seen(self, agent: Agent) -> None:
         """An agent was heard of."""
@@ -129,6 +148,8 @@ class Link:
     def search(self, request: dict[str, Any]) -> asyncio.Future[Page]:
         """A page of what `request` asks for; WorkerLostError or SearchRefusedError if it fails."""
         search: asyncio.Future[Page]
+        patience_s = _PATIENCE_S if self._understands else _FIRST_PATIENCE_S
+        request = {**request, "until_s": monotonic() + patience_s}
         if self._writer is None or self._dropped or self._is_untold(self._order.last):
             search = asyncio.get_running_loop().create_task(self._search(request))
         else:
@@ -141,7 +162,7 @@ class Link:
     async def _search(self, request: dict[str, Any]) -> Page:
         wanted = self._order.last
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(request["until_s"] - monotonic()):
                 await self._started.wait()
                 await self._until_told(wanted)
         except TimeoutError:
@@ -215,13 +236,17 @@ class Link:
 
     async def _run(self) -> str:
         """One life of a worker; how it ended."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "mq9.registry.worker", str(self._folder), self._embedder),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            # One core is enough for it: the others are for messages.
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-        )
+        file, progress = shared()
+        with file:
+            command = ("-m", "mq9.registry.worker", str(self._folder), self._embedder)
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, *command, str(file.fileno())),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                pass_fds=(file.fileno(),),
+                # One core is enough for it: the others are for messages.
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            )
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
@@ -231,12 +256,14 @@ class Link:
         tasks = {
             asyncio.create_task(self._hear(process.stdout)),
             asyncio.create_task(self._tell(process.stdin)),
+            asyncio.create_task(self._until_it_hangs(progress)),
         }
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._writer = None
             self._started.clear()
+            self._understands = self._embedder == "none"
             for task in tasks:
                 task.cancel()
             if process.returncode is None:
@@ -245,7 +272,37 @@ class Link:
                 if not answer.done():
                     answer.set_exception(WorkerLostError())
         await asyncio.gather(*tasks, return_exceptions=True)
-        return f"exit status {await process.wait()}"
+        status = await process.wait()
+        self._blame(progress.card, status)
+        return f"exit status {status}"
+
+    async def _until_it_hangs(self, progress: Progress) -> None:
+        """Returns when the worker has something to do and has begun nothing for long."""
+        beats, since_s = -1, monotonic()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            is_busy = bool(self._asked) or progress.card is not None
+            if not is_busy or progress.beats != beats:
+                beats, since_s = progress.beats, monotonic()
+            elif monotonic() - since_s >= _HANG_S:
+                self._log.error("the search of agents hangs: it is ended")
+                return
+
+    def _blame(self, number: int | None, status: int) -> None:
+        """The worker ended, maybe with a card in its hands."""
+        if number is None:
+            return
+        self._strikes[number] = self._strikes.get(number, 0) + 1
+        if status not in _KILLED or self._strikes[number] >= _MAX_STRIKES:
+            del self._strikes[number]
+            self._set_aside(number, f"the search ended with it: exit status {status}")
+
+    def _set_aside(self, number: int, why: str) -> None:
+        agent = self._order.find(number)
+        if agent is None:
+            return
+        self._aside.add(number)
+        self._log.error("an agent cannot be searched for: set aside", agent=agent.address, why=why)
 
     async def _hear(self, source: asyncio.StreamReader) -> None:
         decoder = frames.Decoder()
@@ -258,13 +315,25 @@ class Link:
             say = {"info": self._log.info, "warn": self._log.warn}
             say.get(head["level"], self._log.error)(head["text"], **head["fields"])
             return
+        if head["kind"] == "understands":
+            self._understands = True
+            return
+        if head["kind"] == "aside":
+            self._set_aside(head["id"], head["why"])
+            return
+        if head["kind"] == "words only":
+            if agent := self._order.find(head["id"]):
+                text = "an agent is found by its words only: reading it failed"
+                self._log.error(text, agent=agent.address)
+            return
         answer = self._asked.get(head.get("n", -1))
         if answer is None or answer.done():
             return
         if error := head.get("error"):
             answer.set_exception(SearchRefusedError(error))
         else:
-            answer.set_result(Page(list(frames.unpack(body)), head["total"], head["missing"]))
+            numbers, scores = list(frames.unpack(body)), head.get("scores", [])
+            answer.set_result(Page(numbers, scores, head["total"], head["missing"]))
 
     async def _tell(self, sink: asyncio.StreamWriter) -> None:
         """Tells the worker of all that is there, and then of all that changes."""
@@ -277,7 +346,7 @@ class Link:
             end = perf_counter() + _ROUND_S
             some = list(islice(self._order.behind(self._told), _STEP_CARDS))
             for agent in some:
-                if (body := self._card(agent)) is not None:
+                if agent.number not in self._aside and (body := self._card(agent)) is not None:
                     sink.write(frames.encode(_head(agent), body))
                 self._told = agent.number
                 if perf_counter() >= end:

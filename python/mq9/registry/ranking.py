@@ -1,4 +1,4 @@
-"""One order out of two: by meaning and by words, fused by reciprocal rank.
+"""One order out of several, by meaning and by words: fused by reciprocal rank.
 
 Words count only where most of a query's words are on the card: a request in plain language shares
 a word or two with many cards that have nothing to do with it. A card whose name is the query always
@@ -16,12 +16,20 @@ WORDS_SHARE = 0.75
 _FIRST = 10.0
 
 
-def fused(by_meaning: Sequence[int], by_words: Sequence[int], named: int = 0) -> list[int]:
-    """All cards of both, best first; the first `named` by words have the query for a name."""
+def fused(
+    rankings: Sequence[Sequence[int]], named: int = 0, others: Sequence[int] = ()
+) -> list[tuple[int, float]]:
+    """All cards with their scores, best first; of the last ranking `named` have the query for a
+    name. `others` come behind all that is ranked.
+    """
     scores: dict[int, float] = {}
-    for ranking in (by_meaning, by_words):
+    for ranking in rankings:
         for rank, number in enumerate(ranking):
             scores[number] = scores.get(number, 0.0) + 1 / (K + rank)
-    for rank, number in enumerate(by_words[:named]):
-        scores[number] = _FIRST + named - rank
-    return sorted(scores, key=lambda number: (-scores[number], number))
+    last = max(map(len, rankings), default=0)
+    for rank, number in enumerate(others, start=last):
+        scores.setdefault(number, 1 / (K + rank))
+    if named:
+        for rank, number in enumerate(rankings[-1][:named]):
+            scores[number] = _FIRST + named - rank
+    return sorted(scores.items(), key=lambda scored: (-scored[1], scored[0]))

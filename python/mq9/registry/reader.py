@@ -6,10 +6,12 @@ Started when there is something to read, ended when there was nothing for a whil
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
@@ -37,13 +39,16 @@ class Reader:
             stdout=subprocess.PIPE,
         )
         self._decoder = frames.Decoder()
-        self._asked: dict[bytes, str] = {}
-        self.idle_since_s = monotonic()
+        self.asked: dict[bytes, str] = {}
+        """What it is reading."""
+        self.asked_s = self.idle_since_s = monotonic()
+        self.is_ready = False
+        """Whether its model is loaded."""
 
     @property
     def is_idle(self) -> bool:
         """Whether it has nothing to do."""
-        return not self._asked
+        return not self.asked
 
     def fileno(self) -> int:
         """Readable when there may be an answer."""
@@ -53,7 +58,8 @@ class Reader:
     def ask(self, texts: dict[bytes, str]) -> None:
         """Give it texts, each under its key."""
         assert self._process.stdin is not None
-        self._asked = texts
+        self.asked = texts
+        self.asked_s = monotonic()
         body = "\0".join(text.replace("\0", " ") for text in texts.values())
         # A batch is small; the process takes it in before it computes.
         self._process.stdin.write(frames.encode({}, body.encode("utf-8", "replace")))
@@ -64,13 +70,19 @@ class Reader:
         data = os.read(self.fileno(), _READ_BYTES)
         if not data:
             raise EOFError
+        found: list[tuple[bytes, NDArray[np.float32]]] = []
         for frame in self._decoder.feed(data):
-            keys = list(self._asked)
+            if not self.is_ready:
+                self.is_ready = True
+                # It may have taken as long as it takes.
+                self.asked_s = monotonic()
+                continue
+            keys = list(self.asked)
             rows = np.frombuffer(frame.body, np.float32).reshape(len(keys), -1)
-            self._asked = {}
+            self.asked = {}
             self.idle_since_s = monotonic()
-            return list(zip(keys, rows, strict=True))
-        return []
+            found += zip(keys, rows, strict=True)
+        return found
 
     def close(self) -> None:
         """End it."""
@@ -86,17 +98,29 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     os.nice(_NICE)
+    prefer_to_be_killed()
     sink = os.dup(1)
     os.dup2(2, 1)
     embedder = load_embedder(cast("Name", sys.argv[1]))
+    _write(sink, frames.encode({}))
     decoder = frames.Decoder()
     while data := os.read(0, _READ_BYTES):
         for frame in decoder.feed(data):
             vectors = embedder.embed(frame.body.decode().split("\0"))
-            rest = memoryview(frames.encode({}, vectors.astype(np.float32).tobytes()))
-            while rest:
-                rest = rest[os.write(sink, rest) :]
+            _write(sink, frames.encode({}, vectors.astype(np.float32).tobytes()))
     return 0
+
+
+def prefer_to_be_killed() -> None:
+    """Where memory runs out, this process goes before the broker; not every system knows how."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
+
+
+def _write(sink: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(sink, rest) :]
 
 
 if __name__ == "__main__":

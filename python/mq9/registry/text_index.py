@@ -98,7 +98,15 @@ class TextIndex:
     def search(
         self, query: str, count: int | None, tags: Sequence[str] = (), share: float = 0.0
     ) -> tuple[list[int], int, int]:
-        """The best `count` cards (None: all), how many match, and how many are named exactly so.
+        """As `ranked`, without scores."""
+        found, total, exact = self.ranked(query, count, tags, share)
+        return [number for number, _ in found], total, exact
+
+    def ranked(
+        self, query: str, count: int | None, tags: Sequence[str] = (), share: float = 0.0
+    ) -> tuple[list[tuple[int, float]], int, int]:
+        """The best `count` cards (None: all) with their scores, how many match, and how many are
+        named exactly so.
 
         Cards with a smaller share of the query's words do not match; one word always has to.
 
@@ -124,7 +132,8 @@ class TextIndex:
             if number is not None
         )
         exact = sum(-score >= _EXACT_NAME for score, _ in ranked)
-        return [number for _, number in ranked[:count]], result.count, exact  # type: ignore[attr-defined]
+        found = [(number, -score) for score, number in ranked[:count]]
+        return found, result.count, exact  # type: ignore[attr-defined]
 
     def _query(self, query: str, tags: Sequence[str], share: float) -> tantivy.Query | None:
         should = [clause for part in parts(query) if (clause := self._clause(part)) is not None]

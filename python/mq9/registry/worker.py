@@ -24,17 +24,25 @@ from typing import TYPE_CHECKING, Any, cast
 from mq9.registry import frames
 from mq9.registry.catalog import Catalog
 from mq9.registry.embedder import load_embedder
-from mq9.registry.reader import Reader
+from mq9.registry.progress import Progress
+from mq9.registry.reader import Reader, prefer_to_be_killed
+from mq9.registry.time_limit import time_limit
 from mq9.registry.vector_file import VectorFile
 
 if TYPE_CHECKING:
     from mq9.registry.embedder import Embedder, Name
 
 _READ_BYTES = 1 << 20
-# How long a search by meaning waits for vectors that are being computed.
-_PATIENCE_S = 2.0
-# With more than this missing it does not wait: it would be in vain.
+# With more than this missing a search by meaning does not wait: it would be in vain.
 _MANY_UNREAD = 500
+# So few are read here while a search waits for them: another process would have to be started.
+_FEW_UNREAD = 8
+# What a card may take: of processor time, and of bytes. The largest that could ever be registered
+# is smaller, and takes some milliseconds.
+_CARD_S = 2.0
+_CARD_BYTES = 1 << 20
+# How long the reader may take for what it is asked, on a machine that may be busy.
+_READ_S = 120.0
 # Changes that nobody has asked for become visible when there is nothing else to do.
 _COMMIT_AFTER_S = 1.0
 # How often to look whether the model is there.
@@ -44,6 +52,8 @@ _BATCH = 8
 # How long a reader without work is kept.
 _IDLE_S = 30.0
 _MAX_DEATHS = 5
+# So often a text may have been all that the reader had when it died.
+_MAX_STRIKES = 2
 # So many new cards are kept from the garbage collector at a time.
 _MANY_NEW = 5000
 _VECTORS = "vectors.mq9"
@@ -60,7 +70,10 @@ class Search:
 class Worker:
     """Takes frames, gives frames."""
 
-    def __init__(self, folder: Path, embedder: str, source: int, sink: int) -> None:
+    def __init__(
+        self, folder: Path, embedder: str, progress: Progress, *, source: int, sink: int
+    ) -> None:
+        self._progress = progress
         self._source = source
         self._sink = sink
         self._decoder = frames.Decoder()
@@ -70,6 +83,9 @@ class Worker:
         self._embedder = embedder
         self._reader: Reader | None = None
         self._deaths = 0
+        # So many texts are read one at a time, to find the one that ends the reader.
+        self._singly = 0
+        self._strikes: dict[bytes, int] = {}
         self._new = 0
         # Only this thread speaks: what the other one has to say waits here.
         self._notes: list[str] = []
@@ -89,6 +105,7 @@ class Worker:
         """Work until the broker is gone."""
         self._say({"kind": "ready"})
         while self._listen(self._patience()):
+            self._progress.beat()
             self._answer()
             self._spare_time()
 
@@ -113,6 +130,7 @@ class Worker:
             self._catalog.ignore_meaning()
             return
         self._catalog.understand(model, file)
+        self._say({"kind": "understands"})
         self._tell("info", "Agents are found by meaning", embedder=model.id, vectors=len(file))
 
     def _patience(self) -> float | None:
@@ -148,11 +166,10 @@ class Worker:
         head, body = frame
         kind = head["kind"]
         if kind == "search":
-            self._searches.append(Search(head, monotonic() + _PATIENCE_S))
+            self._searches.append(Search(head, head["until_s"]))
             return
         if kind == "card":
-            self._catalog.add(head["id"], head["address"], head["tags"], head["alive_ms"], body)
-            self._count_new()
+            self._add(head, body)
         elif kind == "drop":
             for number in frames.unpack(body):
                 self._catalog.remove(number)
@@ -161,6 +178,21 @@ class Worker:
             for number, alive_ms in zip(numbers[::2], numbers[1::2], strict=True):
                 self._catalog.seen(number, alive_ms)
         self._changed_s = monotonic()
+
+    def _add(self, head: dict[str, Any], body: bytes) -> None:
+        """Takes in a card; one that cannot be read is set aside, whatever is wrong with it."""
+        number = head["id"]
+        self._progress.begin(number)
+        try:
+            if len(body) > _CARD_BYTES:
+                raise ValueError(f"it has {len(body)} bytes")
+            with time_limit(_CARD_S):
+                self._catalog.add(number, head["address"], head["tags"], head["alive_ms"], body)
+            self._count_new()
+        except Exception as error:
+            self._catalog.remove(number)
+            self._say({"kind": "aside", "id": number, "why": str(error) or repr(error)})
+        self._progress.beat()
 
     def _count_new(self) -> None:
         self._new += 1
@@ -175,6 +207,7 @@ class Worker:
         if not self._searches:
             return
         self._catalog.commit()
+        self._read_here()
         unread = self._catalog.unread
         now_s = monotonic()
         for _ in range(len(self._searches)):
@@ -184,7 +217,20 @@ class Worker:
             if meaning and soon and now_s < search.deadline_s:
                 self._searches.append(search)
             else:
+                self._progress.beat()
                 self._search(search.request)
+
+    def _read_here(self) -> None:
+        """Reads what little a search by meaning would have to wait for."""
+        if self._loading or not any(
+            each.request["semantic"] is not None for each in self._searches
+        ):
+            return
+        if self._catalog.unread <= _FEW_UNREAD:
+            while (number := self._catalog.first_unread()) is not None:
+                self._progress.begin(number)
+                self._catalog.read(number)
+                self._progress.beat()
 
     def _search(self, request: dict[str, Any]) -> None:
         semantic = request["semantic"]
@@ -199,13 +245,18 @@ class Worker:
         else:
             found = self._catalog.by_meaning(semantic, *where)
             missing = self._catalog.unread
-        counts = {"total": found.total, "missing": missing}
+        counts: dict[str, Any] = {"total": found.total, "missing": missing}
+        if request["scores"]:
+            counts["scores"] = found.scores
         self._say(answer | counts, frames.pack(found.numbers))
 
     def _spare_time(self) -> None:
         if self._loading and self._loading.done():
             self._use_model(self._loading)
-        if self._catalog.unread and not self._loading:
+        if self._reader and not self._reader.is_idle:
+            if monotonic() - self._reader.asked_s >= _READ_S:
+                self._mourn()
+        elif self._catalog.unread and not self._loading:
             self._read()
         elif self._reader and monotonic() - self._reader.idle_since_s >= _IDLE_S:
             self._reader.close()
@@ -217,9 +268,10 @@ class Worker:
         """Gives the reader something to do, unless it is busy."""
         if self._deaths >= _MAX_DEATHS or (self._reader and not self._reader.is_idle):
             return
-        texts = self._catalog.next_texts(_BATCH)
+        texts = self._catalog.next_texts(1 if self._singly else _BATCH)
         if not texts:
             return
+        self._singly = max(0, self._singly - 1)
         try:
             if self._reader is None:
                 self._reader = Reader(self._embedder)
@@ -239,13 +291,29 @@ class Worker:
             self._catalog.next_texts(0)
 
     def _mourn(self) -> None:
-        """The reader died: another one, but not for ever."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-        self._deaths += 1
-        if self._deaths == _MAX_DEATHS:
-            self._tell("error", "new agents are found by their words only: reading them failed")
+        """The reader died: another one, without the text that ends it."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+        if reader is None or not reader.is_ready:
+            # No text is to blame, and another one will not do better for ever.
+            self._deaths += 1
+            if self._deaths == _MAX_DEATHS:
+                self._tell("error", "new agents are found by their words only: reading them failed")
+        elif len(reader.asked) > 1:
+            self._singly = len(reader.asked)
+        else:
+            self._singly += 1
+            for text in reader.asked:
+                self._blame(text)
+
+    def _blame(self, text: bytes) -> None:
+        self._strikes[text] = self._strikes.get(text, 0) + 1
+        if self._strikes[text] < _MAX_STRIKES:
+            return
+        del self._strikes[text]
+        for number in self._catalog.give_up(text):
+            self._say({"kind": "words only", "id": number})
 
     def _tell(self, level: str, text: str, **fields: object) -> None:
         self._say({"kind": "log", "level": level, "text": text, "fields": fields})
@@ -257,7 +325,8 @@ class Worker:
 
 
 def main() -> int:
-    """Run a worker: `python -m mq9.registry.worker <folder> <embedder>`."""
+    """Run a worker: `python -m mq9.registry.worker <folder> <embedder> <progress>`."""
+    prefer_to_be_killed()
     # The broker decides when to stop; a key pressed in its terminal is not for its worker.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
@@ -267,7 +336,9 @@ def main() -> int:
     sink = os.dup(1)
     os.dup2(2, 1)
     try:
-        Worker(Path(sys.argv[1]), sys.argv[2], 0, sink).run()
+        folder, embedder, descriptor = sys.argv[1:]
+        progress = Progress(int(descriptor))
+        Worker(Path(folder), embedder, progress, source=0, sink=sink).run()
     except BrokenPipeError:
         return 0
     except BaseException as error:
