@@ -152,6 +152,47 @@ def test_the_registry_survives_restarts(own: Restarting) -> None:
             assert found(mail, text="carpenter") == ["agent.b"]
 
 
+def test_report_and_unregister_take_a_name_that_one_agent_has(
+    mail: Mail, names: list[str], tag: str
+) -> None:
+    """Instead of `mailbox`; several agents of that name, or none, are an error."""
+    register(mail, [card(names[0], name=f"one {tag}", tags=[tag])])
+    register(mail, [card(each, name=f"twin {tag}", tags=[tag]) for each in names[1:3]])
+    mail.done("AGENT.REPORT", {"name": f"one {tag}", "load": 7})
+    statuses = mail.done("AGENT.DISCOVER", {"tags": [tag], "status": True})["statuses"]
+    assert [each["report"] for each in statuses] == [{"name": f"one {tag}", "load": 7}, None, None]
+    for command in ("REPORT", "UNREGISTER"):
+        several = mail.ask(f"AGENT.{command}", {"name": f"twin {tag}"})["error"]
+        assert several == f'several agents have the name "twin {tag}": give mailbox'
+        nobody = mail.ask(f"AGENT.{command}", {"name": f"none {tag}"})["error"]
+        assert nobody == f'agent "none {tag}" is not registered'
+        for body, problem in (
+            ({"name": 7}, "invalid name: expected a string, found 7"),
+            ({"name": ""}, "invalid name: it must have 1 to 512 characters"),
+            ({"name": "x" * 513}, "invalid name: it must have 1 to 512 characters"),
+            ({"mailbox": None}, "mailbox is missing"),
+            ({"mailbox": 7, "name": f"one {tag}"}, "invalid mailbox: expected a string"),
+        ):
+            assert problem in mail.ask(f"AGENT.{command}", body)["error"]
+    # With both, `mailbox` counts.
+    mail.done("AGENT.UNREGISTER", {"mailbox": names[1], "name": f"one {tag}"})
+    mail.done("AGENT.UNREGISTER", {"name": f"twin {tag}"})
+    mail.done("AGENT.UNREGISTER", {"name": f"one {tag}"})
+    assert found(mail, tags=[tag]) == []
+
+
+def test_a_name_is_known_after_a_restart(own: Restarting, tag: str) -> None:
+    """To those who ask while the agents are being loaded, too."""
+    with own.connect() as mail:
+        register(mail, [card("agent.named", name=tag), card("agent.other", name=f"not {tag}")])
+    own.restart(kill=True)
+    with own.connect() as mail:
+        mail.publish("$mq9.AI.AGENT.REPORT", {"name": tag, "load": 1})
+        mail.done("AGENT.REPORT", {"name": f"not {tag}"})
+        mail.done("AGENT.UNREGISTER", {"name": tag})
+        mail.done("AGENT.UNREGISTER", {"name": f"not {tag}"})
+
+
 def test_what_was_registered_before_is_found_by_meaning_too(
     mail: Mail, names: list[str], tag: str
 ) -> None:

@@ -297,6 +297,7 @@ async def test_agents_are_registered_found_and_removed(client: mq9.Client) -> No
     assert await client.discover(tags=[tag], fields=["name"]) == [
         {"mailbox": mailbox, "name": f"Scribe {tag}"}
     ]
+    await client.report({"name": f"Scribe {tag}", "load": 0.6})
     cards = await client.discover(tags=[tag])
     assert (cards.total, cards.pending, cards.more) == (1, 0, False)
     scored = await client.discover_page(f"Scribe {tag}", tags=[tag], scores=True)

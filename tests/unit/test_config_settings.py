@@ -67,6 +67,11 @@ def changed(text: str) -> dict[str, object]:
         ("mq9 { payload_encoding: Base64 }", {"payload_encoding": "base64"}),
         ("mq9 { default_ttl: '90s' }", {"default_ttl_ms": 90_000}),
         ("mq9 { max_request: 8KiB, max_card: 512KiB }", {"max_request": 8192, "max_card": 524_288}),
+        (
+            "mq9 { max_agents: 7, max_agents_per_user: 2 }",
+            {"max_agents": 7, "max_agents_per_user": 2},
+        ),
+        ("mq9 { max_agents: 0 }", {"max_agents": 0}),
         ("mq9 { embedder: none }", {"embedder": "none"}),
         ("mq9 { embedder: Light }", {"embedder": "light"}),
         ("mq9 { data: /d, sync: interval }", {"data_dir": Path("/d"), "sync": "interval"}),

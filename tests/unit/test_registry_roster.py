@@ -146,3 +146,20 @@ def test_agents_that_come_and_go_leave_nothing_behind() -> None:
     roster.pop("same")
     assert chosen(roster, "x") == ([], 0)
     assert roster._by_tag == {}
+
+
+def test_names_and_owners_are_counted_as_agents_come_and_go() -> None:
+    roster = Roster()
+    for number in range(5):
+        roster.put(agent(number, name="twin" if number else "one", owner=f"u{number % 2}"))
+    assert [each.number for each in roster.named("one")] == [0]
+    assert sorted(each.number for each in roster.named("twin")) == [1, 2, 3, 4]
+    assert (roster.count_of("u0"), roster.count_of("u1"), roster.count_of("u2")) == (3, 2, 0)
+    # The same address again, under another name.
+    roster.put(agent(9, address="a1", name="one", owner="u2"))
+    assert sorted(each.number for each in roster.named("one")) == [0, 9]
+    for number in (0, 1, 2, 3):
+        roster.pop(f"a{number}")
+    assert list(roster.named("one")) == []
+    assert [each.number for each in roster.named("twin")] == [4]
+    assert (roster.count_of("u0"), roster.count_of("u1"), roster.count_of("u2")) == (1, 0, 0)

@@ -399,16 +399,25 @@ class Client:
         """
         await self._tell("AGENT.REGISTER", agent, timeout)
 
-    async def unregister(self, mailbox: str, *, timeout: float | None = None) -> None:
-        """Take an agent out of the registry; `AgentNotFound` if it is not there."""
-        await self._ask("AGENT.UNREGISTER", {"mailbox": mailbox}, timeout)
+    async def unregister(
+        self,
+        mailbox: str | None = None,
+        *,
+        name: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Take an agent out of the registry; `AgentNotFound` if it is not there.
+
+        By its `name` where exactly one agent has it.
+        """
+        await self._ask("AGENT.UNREGISTER", {"mailbox": mailbox, "name": name}, timeout)
 
     async def report(self, status: Agent, *, timeout: float | None = None) -> None:
-        """Tell that an agent is alive and what it does; must have `mailbox`.
+        """Tell that an agent is alive and what it does; must have `mailbox` or a `name` of its own.
 
         `AgentNotFound` if it is not registered, or no longer.
         """
-        await self._tell("AGENT.REPORT", status, timeout)
+        await self._tell("AGENT.REPORT", status, timeout, by=("mailbox", "name"))
 
     async def discover(
         self,
@@ -478,8 +487,10 @@ class Client:
     async def _ask(self, command: str, body: Mapping[str, Any], given: float | None) -> Any:  # noqa: ANN401
         return await self._wire.ask(f"$mq9.AI.{command}", body, timeout=self._timeout(given))
 
-    async def _tell(self, command: str, card: Agent, given: float | None) -> None:
-        if not card.get("mailbox"):
+    async def _tell(
+        self, command: str, card: Agent, given: float | None, by: Sequence[str] = ("mailbox",)
+    ) -> None:
+        if not any(card.get(field) for field in by):
             raise InvalidField('an agent must have "mailbox", the address it is reached at')
         await self._wire.request(
             f"$mq9.AI.{command}",

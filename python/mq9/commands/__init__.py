@@ -42,7 +42,7 @@ class Commands:
             public.command,
             admin.list,
             admin.show,
-            *Agents(self._registry).commands,
+            *Agents(server, self._registry).commands,
             Discover(self._registry).command,
         ):
             self._desk.serve(command)

@@ -1,51 +1,126 @@
-"""AGENT.REGISTER, UNREGISTER and REPORT: who is there, and how they are."""
+"""AGENT.REGISTER, UNREGISTER and REPORT: who is there, how they are, and who may say so.
+
+Owns who may change an agent, and how many there may be.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mq9.commands.agent_card import read_address, read_card, read_report
-from mq9.commands.desk import Call, Command
+from mq9.commands.agent_card import read_card, read_report, read_who
+from mq9.commands.desk import PREFIX, Call, Command
+from mq9.commands.permission import is_operator
 from mq9.commands.reply import Reply
-from mq9.commands.request import Refusal
+from mq9.commands.request import Refusal, shown
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from mq9.commands.agent_card import Who
+    from mq9.commands.desk import Steps
+    from mq9.commands.surroundings import Surroundings
     from mq9.registry.registry import Registry
+    from mq9.registry.roster import Agent
 
 
 class Agents:
     """Carries out the commands that change the registry."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, server: Surroundings, registry: Registry) -> None:
+        self._server = server
         self._registry = registry
         self.commands = (
             Command("AGENT.REGISTER", self._register, _failure, limit="max_card"),
             # It may be given the whole card.
-            Command("AGENT.UNREGISTER", self._unregister, _failure, limit="max_card"),
-            Command("AGENT.REPORT", self._report, _failure),
+            Command("AGENT.UNREGISTER", self._unregister, _failure, limit="max_card", changes=True),
+            Command("AGENT.REPORT", self._report, _failure, changes=True),
         )
 
     def _register(self, call: Call) -> Reply:
         card = read_card(call.payload)
-        self._registry.register(card.address, card.body, card.ttl_s, card.tags)
+        user = self._user(call)
+        known = self._registry.known(card.address)
+        if known is None:
+            self._check_room(user)
+        else:
+            self._check_owner(call, known)
+            # An operator who replaces a card does not take it over.
+            user = known.owner or user
+        self._registry.register(card.address, card.body, card.ttl_s, card.tags, card.name, user)
         return Reply()
 
-    def _unregister(self, call: Call) -> Reply:
-        address = read_address(call.payload)
-        if not self._registry.unregister(address):
-            raise _unknown(address)
+    def _unregister(self, call: Call) -> Reply | Steps:
+        return self._act(
+            call,
+            read_who(call.payload),
+            lambda agent: self._registry.unregister(agent.address),
+        )
+
+    def _report(self, call: Call) -> Reply | Steps:
+        who, body = read_report(call.payload)
+        return self._act(call, who, lambda agent: self._registry.report(agent.address, body))
+
+    def _act(self, call: Call, who: Who, act: Callable[[Agent], bool]) -> Reply | Steps:
+        self._registry.wake()
+        loading = self._registry.loading
+        if who.address is None and loading is not None:
+            return self._act_later(loading, call, who, act)
+        return self._act_now(call, who, act)
+
+    def _act_later(
+        self, loading: asyncio.Task[None], call: Call, who: Who, act: Callable[[Agent], bool]
+    ) -> Steps:
+        """Who has a name is known when all agents are."""
+        yield loading
+        return self._act_now(call, who, act)
+
+    def _act_now(self, call: Call, who: Who, act: Callable[[Agent], bool]) -> Reply:
+        agent = self._meant(who)
+        self._check_owner(call, agent)
+        act(agent)
         return Reply()
 
-    def _report(self, call: Call) -> Reply:
-        address, body = read_report(call.payload)
-        if not self._registry.report(address, body):
-            raise _unknown(address)
-        return Reply()
+    def _meant(self, who: Who) -> Agent:
+        if who.address is not None:
+            agent = self._registry.known(who.address)
+            if agent is None:
+                raise Refusal(f"agent {who.address} is not registered")
+            return agent
+        found = self._registry.named(who.name, 2)
+        if not found:
+            raise Refusal(f"agent {shown(who.name)} is not registered")
+        if len(found) > 1:
+            raise Refusal(f"several agents have the name {shown(who.name)}: give mailbox")
+        return found[0]
+
+    def _user(self, call: Call) -> str:
+        """Who asks, where clients have to say so; a name that was not proven is nobody's."""
+        grant = call.client.grant if call.client else None
+        if grant is None or not self._server.options.authorization.required:
+            return ""
+        return grant.user
+
+    def _check_owner(self, call: Call, agent: Agent) -> None:
+        if not self._server.options.authorization.required or not agent.owner:
+            return
+        subject = f"{PREFIX}ADMIN.{call.subject.removeprefix(PREFIX)}"
+        if self._user(call) != agent.owner and not is_operator(call.client, subject):
+            raise Refusal(
+                f"permission denied: agent {agent.address} was registered by another user; "
+                "only that user and operators may do this"
+            )
+
+    def _check_room(self, user: str) -> None:
+        options = self._server.options
+        if options.max_agents and (count := self._registry.count) >= options.max_agents:
+            raise Refusal(f"there are {count} agents: no more are allowed (max_agents)")
+        most = options.max_agents_per_user
+        if user and most and (count := self._registry.count_of(user)) >= most:
+            raise Refusal(
+                f"user {user} has {count} agents: no more are allowed (max_agents_per_user)"
+            )
 
 
 def _failure(error: str) -> Reply:
     return Reply(error=error)
-
-
-def _unknown(address: str) -> Refusal:
-    return Refusal(f"agent {address} is not registered")

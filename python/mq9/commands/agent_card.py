@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mq9._core import json_select
 from mq9.commands.address import check_address
 from mq9.commands.request import MAX_DEPTH, MAX_SECONDS, Refusal, parsed, shown
+from mq9.registry.roster import MAX_NAME_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,16 @@ class AgentCard:
     address: str
     ttl_s: int
     tags: tuple[str, ...]
+    name: str
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """An agent that is meant: by its address, or where that is None by its name."""
+
+    address: str | None
+    name: str = ""
 
 
 def read_card(payload: bytes) -> AgentCard:
@@ -43,18 +53,29 @@ def read_card(payload: bytes) -> AgentCard:
     for name in ("name", "description"):
         if card.get(name) is not None and not isinstance(card[name], str):
             raise Refusal(f"invalid {name}: expected a string, found {shown(card[name])}")
-    return AgentCard(_address(card), _ttl_s(card), _tags(card), body)
+    return AgentCard(_address(card), _ttl_s(card), _tags(card), card.get("name") or "", body)
 
 
-def read_report(payload: bytes) -> tuple[str, bytes]:
+def read_report(payload: bytes) -> tuple[Who, bytes]:
     """Who reports, and what."""
-    body, report = _read(payload, ("mailbox",))
-    return _address(report), body
+    body, report = _read(payload, ("mailbox", "name"))
+    return _who(report), body
 
 
-def read_address(payload: bytes) -> str:
+def read_who(payload: bytes) -> Who:
     """Who is meant."""
-    return _address(_read(payload, ("mailbox",))[1])
+    return _who(_read(payload, ("mailbox", "name"))[1])
+
+
+def _who(fields: dict[str, Any]) -> Who:
+    name = fields.get("name")
+    if fields.get("mailbox") is not None or name is None:
+        return Who(_address(fields))
+    if not isinstance(name, str):
+        raise Refusal(f"invalid name: expected a string, found {shown(name)}")
+    if not 0 < len(name) <= MAX_NAME_CHARS:
+        raise Refusal(f"invalid name: it must have 1 to {MAX_NAME_CHARS} characters; give mailbox")
+    return Who(None, name)
 
 
 def _read(payload: bytes, known: Sequence[str]) -> tuple[bytes, dict[str, Any]]:

@@ -18,7 +18,7 @@ from mq9.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mq9.commands.surroundings import Surroundings
+    from mq9.commands.surroundings import Client, Surroundings
 
 Steps: TypeAlias = Generator[Pause, None, Reply]
 """Work that stops from time to time, or until something has happened; ends with its reply."""
@@ -35,6 +35,8 @@ class Call:
     tail: str
     """What stands behind the command in the subject."""
     payload: bytes
+    client: Client | None
+    """Who asks; it may have gone meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Command:
     """The reply that holds this error."""
     is_durable: Callable[[], bool] = lambda: False
     """Whether all that a reply tells of is; else it is held until everything is."""
+    changes: bool = False
+    """Whether its steps change something: then they are made also if nobody waits for a reply."""
     limit: Literal["max_request", "max_card"] | None = "max_request"
     """The setting that bounds the payload; None where it is not looked at."""
 
@@ -71,7 +75,8 @@ class Desk:
         prefix = len(subject.removesuffix(">"))
 
         def handle(cid: int, subject: str, reply: str, _headers: bytes, payload: bytes) -> None:
-            call = Call(cid, subject, subject[prefix:], payload)
+            client = self._server.clients.open.get(cid)
+            call = Call(cid, subject, subject[prefix:], payload, client)
             self._turns.add(cid, self._work(command, call, reply))
 
         self._broker.serve(subject, handle)
@@ -86,7 +91,7 @@ class Desk:
             answer = command.answer(call)
             if isinstance(answer, Reply):
                 self._reply(command, call.cid, reply, answer)
-            elif reply:
+            elif reply or command.changes:
                 self._reply(command, call.cid, reply, (yield from answer))
             else:
                 # Nobody reads what it would find, but whether it can look is told.

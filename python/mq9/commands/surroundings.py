@@ -21,6 +21,8 @@ class Grant(Protocol):
     """What a client may do."""
 
     @property
+    def user(self) -> str: ...
+    @property
     def rules(self) -> PermissionRules | None: ...
 
 

@@ -222,6 +222,8 @@ MQ9_SETTINGS = {
     "default_ttl": Setting("default_ttl_ms", duration()),
     "max_request": Setting("max_request", integer(_MIN_REQUEST)),
     "max_card": Setting("max_card", integer(_MIN_REQUEST, _MAX_CARD)),
+    "max_agents": Setting("max_agents", limit),
+    "max_agents_per_user": Setting("max_agents_per_user", limit),
     "embedder": Setting("embedder", _embedder),
     "export": Setting("export", read_export),
     "monitoring": Setting("monitoring", read_monitoring),

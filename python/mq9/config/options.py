@@ -166,6 +166,10 @@ class Options:
     """The largest request that is no message, no FETCH and no ACK, in bytes."""
     max_card: int = 256 * 1024
     """The largest card of an agent, in bytes."""
+    max_agents: int = 1_000_000
+    """How many agents may be registered; 0: any number."""
+    max_agents_per_user: int = 0
+    """The same for each user, where clients have to say who they are; 0: any number."""
     embedder: EmbedderName = "auto"
     """What finds agents by meaning; auto: the best one that is installed."""
     export: Export | None = None

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from itertools import islice
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
+from mq9._core import json_select
 from mq9.errors import MailboxNotFound, StoreError
 from mq9.registry.link import Link
-from mq9.registry.roster import Agent, Roster
+from mq9.registry.roster import MAX_NAME_CHARS, Agent, Roster
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -31,6 +33,8 @@ _STEP_MESSAGES = 128
 _STEP_BYTES = 1 << 20
 # What loading and expiring may take of one round of the loop.
 _ROUND_S = 0.001
+# No card was ever taken that has more levels.
+_MAX_DEPTH = 64
 # So many new agents are kept from the garbage collector at a time.
 _MANY_NEW = 5000
 # The longest sleep until agents are looked for whose time is over.
@@ -82,13 +86,22 @@ class Registry:
         """What to wait for until all agents are known; None if they are."""
         return None if self._loading is None or self._loading.done() else self._loading
 
-    def register(self, address: str, body: bytes, ttl_s: int, tags: tuple[str, ...]) -> None:
+    def register(
+        self,
+        address: str,
+        body: bytes,
+        ttl_s: int,
+        tags: tuple[str, ...],
+        name: str = "",
+        owner: str = "",
+    ) -> None:
         """Enter an agent with its card, or replace it; a `ttl_s` of 0 is for ever."""
         self.wake()
         now_ms = _now_ms()
         known = self.find(address, now_ms)
-        number = self._send(AGENTS, address, body, _notes(ttl_s, tags))
-        agent = Agent(address, number, now_ms, ttl_s * 1000, tags)
+        name = name if len(name) <= MAX_NAME_CHARS else ""
+        number = self._send(AGENTS, address, body, _notes(ttl_s, tags, name, owner))
+        agent = Agent(address, number, now_ms, ttl_s * 1000, tags, name=name, owner=owner)
         if known:
             agent.reported_ms = known.reported_ms
         self._changed(self.roster.put(agent))
@@ -117,6 +130,30 @@ class Registry:
             self.roster.reported(known, now_ms)
             self.link.seen(known)
         return True
+
+    def known(self, address: str) -> Agent | None:
+        """The agent at this address, if it is there now."""
+        return self.find(address, _now_ms())
+
+    def named(self, name: str, most: int) -> list[Agent]:
+        """Up to `most` agents with this name; those that are not loaded yet are left out."""
+        now_ms = _now_ms()
+        found = (agent for agent in self.roster.named(name) if not agent.is_gone(now_ms))
+        return list(islice(found, most))
+
+    @property
+    def count(self) -> int:
+        """How many agents there are."""
+        if self.loading is None and self._loading is not None:
+            return len(self.roster)
+        try:
+            return self._store.mailbox(AGENTS).messages
+        except MailboxNotFound:
+            return 0
+
+    def count_of(self, owner: str) -> int:
+        """How many a user has registered; those that are not loaded yet are left out."""
+        return self.roster.count_of(owner)
 
     @property
     def is_durable(self) -> bool:
@@ -285,22 +322,36 @@ def _now_ms() -> int:
     return int(time() * 1000)
 
 
-def _notes(ttl_s: int, tags: tuple[str, ...]) -> bytes:
+def _notes(ttl_s: int, tags: tuple[str, ...], name: str, owner: str) -> bytes:
     """What the broker has to know of a card, so that it need not be read to load it."""
     notes: dict[str, object] = {"ttl": ttl_s} if ttl_s else {}
     if tags:
         notes["tags"] = tags
-    if not notes:
-        return b""
+    # Also where there is none: cards of before have no such note, and are read for it.
+    notes["name"] = name
+    if owner:
+        notes["owner"] = owner
     return json.dumps(notes, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _agent(message: Message) -> Agent:
     notes = json.loads(message.headers) if message.headers else {}
+    name = notes["name"] if "name" in notes else _name(message.payload)
     return Agent(
         message.key,
         message.msg_id,
         message.create_ms,
         notes.get("ttl", 0) * 1000,
         tuple(notes.get("tags", ())),
+        name=name,
+        owner=notes.get("owner", ""),
     )
+
+
+def _name(body: bytes) -> str:
+    try:
+        picked = json_select(body, ["name"], max_depth=_MAX_DEPTH, unique=False)
+    except ValueError:
+        return ""
+    name = json.loads(picked).get("name")
+    return name if isinstance(name, str) and len(name) <= MAX_NAME_CHARS else ""

@@ -6,6 +6,7 @@ store.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 ALIVE_MS = 90_000
 """How long an agent without a ttl counts as alive after it was last heard of."""
+MAX_NAME_CHARS = 512
+"""Who has a longer name is not known by it."""
 # A set that is much smaller than all is sorted; otherwise all are gone through in order.
 _FEW = 8
 # Agents heard of within so long are sorted at once.
@@ -38,6 +41,9 @@ class Agent:
     tags: tuple[str, ...]
     reported_ms: int = 0
     """When it last reported; 0 is never."""
+    name: str = ""
+    owner: str = ""
+    """The user who registered it; empty where nobody had to say who they are."""
 
     @property
     def seen_ms(self) -> int:
@@ -61,6 +67,9 @@ class Roster:
         self.order: Order[Agent] = Order()
         self._by_address: dict[str, Agent] = {}
         self._by_tag: dict[str, set[Agent]] = {}
+        # Most names are those of one agent, which needs no set.
+        self._by_name: dict[str, Agent | set[Agent]] = {}
+        self._by_owner: Counter[str] = Counter()
         # Those with a ttl are alive while they are here.
         self._with_ttl: set[Agent] = set()
         # The others, by when they were last heard of; those that were not for long are left out.
@@ -88,6 +97,23 @@ class Roster:
         self.order.add(agent)
         for tag in agent.tags:
             self._by_tag.setdefault(tag, set()).add(agent)
+        if agent.name:
+            others = self._by_name.setdefault(agent.name, agent)
+            if isinstance(others, set):
+                others.add(agent)
+            elif others is not agent:
+                self._by_name[agent.name] = {others, agent}
+        if agent.owner:
+            self._by_owner[agent.owner] += 1
+
+    def named(self, name: str) -> Iterator[Agent]:
+        """Those with this name, while nothing is changed."""
+        found = self._by_name.get(name, ())
+        return iter((found,) if isinstance(found, Agent) else found)
+
+    def count_of(self, owner: str) -> int:
+        """How many a user has registered."""
+        return self._by_owner[owner]
 
     def pop(self, address: str) -> Agent | None:
         """An agent is gone."""
@@ -100,6 +126,11 @@ class Roster:
             holders.discard(agent)
             if not holders:
                 del self._by_tag[tag]
+        self._forget_name(agent)
+        if agent.owner:
+            self._by_owner[agent.owner] -= 1
+            if not self._by_owner[agent.owner]:
+                del self._by_owner[agent.owner]
         self._with_ttl.discard(agent)
         self._recent.pop(agent, None)
         # Entries of agents that are gone may become the most, if many come and go.
@@ -107,6 +138,13 @@ class Roster:
             self._deadlines = [each for each in self._deadlines if self._is_here(each[2])]
             heapify(self._deadlines)
         return agent
+
+    def _forget_name(self, agent: Agent) -> None:
+        others = self._by_name.get(agent.name)
+        if isinstance(others, set):
+            others.discard(agent)
+        if not others or others is agent:
+            self._by_name.pop(agent.name, None)
 
     def reported(self, agent: Agent, now_ms: int) -> None:
         """An agent was heard of."""
