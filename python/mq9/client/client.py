@@ -28,6 +28,8 @@ DEFAULT_URL = "nats://127.0.0.1:4222"
 
 AckKind = Literal["ack", "nak", "progress", "term"]
 Agent = Mapping[str, Any]
+# So much longer the first search of a broker may take.
+_MODELS_LOAD_S = 5.0
 
 
 class Client:
@@ -474,7 +476,8 @@ class Client:
             "limit": limit,
             "page": page,
         }
-        return AgentPage.from_answer(await self._ask("AGENT.DISCOVER", body, timeout))
+        given = self.timeout + _MODELS_LOAD_S if timeout is None else timeout
+        return AgentPage.from_answer(await self._ask("AGENT.DISCOVER", body, given))
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
         """A task that outlives what started it, and ends with the client at the latest."""
