@@ -8,6 +8,7 @@ what can be compared on a machine that does other work as well.
 
 import argparse
 import shlex
+import shutil
 import socket
 import statistics
 import subprocess
@@ -27,7 +28,8 @@ def main() -> None:
     taken: dict[str, list[tuple[float, float]]] = {command: [] for command in arguments.commands}
     for _ in range(arguments.rounds):
         for command, results in taken.items():
-            results.append(start(shlex.split(command)))
+            program, *flags = shlex.split(command)
+            results.append(start([str(Path(shutil.which(program) or program).absolute()), *flags]))
     for command, results in taken.items():
         sys.stdout.write(f"{command}\n")
         for name, times in zip(("wall", "processor"), zip(*results, strict=True), strict=True):

@@ -77,6 +77,18 @@ def test_what_a_greeting_does_not_need_is_imported_after_the_port_listens(
     assert "mq9.commands" in imported_before(written, READY)
 
 
+def test_without_a_file_what_reads_one_is_not_imported(tmp_path: Path) -> None:
+    with starting(tmp_path) as (_, log):
+        written = wait_for(log, READY)
+    before = imported_before(written, LISTENS)
+    assert of("mq9.config", before) == {
+        *("mq9.config", "mq9.config.errors", "mq9.config.flags"),
+        *("mq9.config.options", "mq9.config.reloading"),
+    }
+    # Nobody has asked for monitoring.
+    assert not of("h11", imported_before(written, READY))
+
+
 def first_to_come(port: int) -> socket.socket:
     """A client that connects as soon as the port is open."""
     deadline = time.monotonic() + DEADLINE_S

@@ -13,9 +13,7 @@ from typing import Any, NoReturn
 
 from mq9 import __version__
 from mq9.config.errors import ConfigError, quoted
-from mq9.config.file import check_advertise, load
 from mq9.config.options import Authorization, Options, Tls
-from mq9.config.tls import check_files
 
 _Group = argparse._ArgumentGroup | argparse.ArgumentParser
 
@@ -142,7 +140,7 @@ def from_flags(flags: Mapping[str, str | int | bool], environment: Mapping[str, 
     config = given.pop("config", None)
     if given.get("test_only") and config is None:
         raise ConfigError("-t tests a configuration file: name one with -c")
-    base = load(Path(str(config)), environment) if config is not None else Options()
+    base = Options() if config is None else _loaded(Path(str(config)), environment)
     ignored = [name for name in given if name.startswith("ignored ")]
     warnings = [str(given.pop(name)) for name in ignored]
     if given.pop("debug_and_trace", False):
@@ -162,6 +160,13 @@ def from_flags(flags: Mapping[str, str | int | bool], environment: Mapping[str, 
     return options
 
 
+def _loaded(file: Path, environment: Mapping[str, str]) -> Options:
+    # Imported here, as below: a server that is started with little starts with little.
+    from mq9.config.file import load
+
+    return load(file, environment)
+
+
 def _with_paths(given: Mapping[str, object], names: Sequence[str]) -> dict[str, Any]:
     return {k: Path(str(v)) if k in names else v for k, v in given.items()}
 
@@ -172,8 +177,11 @@ def _check(given: Mapping[str, str | int | bool]) -> None:
             raise ConfigError(f"the flag for {name} needs a value that is not empty")
     if " " in str(given.get("server_name", "")):
         raise ConfigError("--server_name: the name of a server cannot hold spaces")
-    if wrong := check_advertise(str(given.get("client_advertise", "host"))):
-        raise ConfigError(f"--client_advertise: {wrong}")
+    if "client_advertise" in given:
+        from mq9.config.file import check_advertise
+
+        if wrong := check_advertise(str(given["client_advertise"])):
+            raise ConfigError(f"--client_advertise: {wrong}")
 
 
 def _authorization(given: dict[str, str | int | bool], base: Authorization) -> Authorization:
@@ -211,6 +219,8 @@ def _tls(given: dict[str, str | int | bool], base: Tls | None) -> Tls | None:
         if not fields.get(name):
             raise ConfigError(f"{flag} is missing: TLS needs a certificate and its key")
     tls = Tls(**_with_paths(fields, [name for name in _TLS_FILES if fields.get(name)]))
+    from mq9.config.tls import check_files
+
     check_files(tls)
     return tls
 

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 # How long the loop may take to notice that connections were cut.
 _ABORT_S = 1.0
+# How long the thread that loads the commands may keep the interpreter to itself.
+_LOADING_SWITCH_S = 0.0005
 
 
 def run(options: Options) -> int:
@@ -156,7 +158,7 @@ class Server:
     async def _load(self, http: list[socket.socket]) -> None:
         """Bring in what answers clients, which takes longest; they are greeted meanwhile."""
         try:
-            made = await asyncio.to_thread(_import_handlers, monitoring=bool(http))
+            made = await self._imported(monitoring=bool(http))
             self._commands = _commands(made, self._running)
             self._commands.start()
             if made.monitor is not None:
@@ -166,6 +168,15 @@ class Server:
             self._listener.close()
             await self._door.close()
             raise
+
+    async def _imported(self, *, monitoring: bool) -> _Handlers:
+        # So that a client is greeted between two of its steps, not ten.
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(_LOADING_SWITCH_S)
+        try:
+            return await asyncio.to_thread(_import_handlers, monitoring=monitoring)
+        finally:
+            sys.setswitchinterval(interval)
 
     def _export(self) -> Exporting | None:
         options = self._options.export
