@@ -168,6 +168,8 @@ class Policy:
     @property
     def max_ack_pending(self) -> int: ...
     @property
+    def group_ttl_ms(self) -> int | None: ...
+    @property
     def dead_letter(self) -> str | None: ...
 
 @final
@@ -295,6 +297,7 @@ class Store:
         checkpoint_bytes: int = 268_435_456,
         ack_wait_ms: int = 30_000,
         max_groups: int = 1024,
+        group_ttl_ms: int = 0,
         maintain_every_ms: int = 1000,
         now: _Now = None,
     ) -> Self: ...
@@ -323,6 +326,7 @@ class Store:
         ack_wait_ms: int = 0,
         max_deliver: int = 0,
         max_ack_pending: int = 0,
+        group_ttl_ms: int | None = None,
         dead_letter: str | None = None,
         now: _Now = None,
     ) -> None: ...

@@ -22,6 +22,7 @@ const OPTIONS: Options = Options {
     sync: SyncMode::Always,
     ack_wait_ms: 30_000,
     max_groups: 16,
+    group_ttl_ms: 0,
     checkpoint_bytes: 1 << 30,
 };
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from tests.conformance.conftest import URL_VARIABLE
 from tests.mail import Json, Mail, ids
-from tests.peers import MQ9, Serve, Server
+from tests.peers import MQ9, Serve, Server, until
 
 USERS = """
 authorization { users: [
@@ -184,3 +184,47 @@ def test_what_is_wrong_with_a_request_is_said(mail: Mail, box: Box) -> None:
     assert "max_payload" in too_large["error"]
     assert too_large["removed"] is False
     box.remove("g")
+
+
+def groups_of(ops: Mail, name: str) -> list[str]:
+    """As an operator sees them: to ask as a member would be to use them."""
+    found = ops.done(f"ADMIN.MAILBOX.SHOW.{name}")["mailbox"]
+    return [group["name"] for group in found["groups"]]
+
+
+def test_a_group_that_nobody_uses_goes_after_group_ttl(mail: Mail, users: Server) -> None:
+    """And no message with it; one that is used, waited for or in another mailbox stays."""
+    box, other = Box(mail, group_ttl_ms=2_000), Box(mail)
+    mail.deliver(box.name)
+    with login(users, "ops") as ops:
+        for group in ("unused", "acknowledges", "waits"):
+            mail.fetch(box.name, group)
+        mail.fetch(other.name, "unused")
+        mail.ack(box.name, "waits", 0)
+        config = {"max_wait_ms": 60_000}
+        mail.begin(f"MSG.FETCH.{box.name}", {"group_name": "waits", "config": config})
+
+        def gone() -> bool:
+            mail.ack(box.name, "acknowledges", 0)
+            return "unused" not in groups_of(ops, box.name)
+
+        until(gone, "the unused group has gone")
+        assert sorted(groups_of(ops, box.name)) == ["acknowledges", "waits"]
+        assert groups_of(ops, other.name) == ["unused"]
+    assert ids(mail.fetch(box.name, "unused")) == [0]
+
+
+def test_group_ttl_is_checked_and_shown(mail: Mail, users: Server) -> None:
+    """In seconds or milliseconds, not both; 0 is never, and without it the broker's counts."""
+    with login(users, "ops") as ops:
+        for fields, shown in (({"group_ttl": 90}, 90_000), ({"group_ttl": 0}, 0), ({}, None)):
+            box = Box(mail, **fields)
+            details = ops.done(f"ADMIN.MAILBOX.SHOW.{box.name}")["mailbox"]
+            assert details["policy"].get("group_ttl_ms") == shown
+    refused: list[tuple[Json, str]] = [
+        ({"group_ttl": 1, "group_ttl_ms": 1}, "group_ttl and group_ttl_ms cannot both be given"),
+        ({"group_ttl": -1}, "group_ttl is -1: it must be from 0 to 3162240000"),
+        ({"group_ttl": "1h"}, 'invalid group_ttl: expected a whole number, found "1h"'),
+    ]
+    for request, problem in refused:
+        assert mail.ask("MAILBOX.CREATE", request)["error"] == problem

@@ -72,6 +72,7 @@ def changed(text: str) -> dict[str, object]:
             {"max_agents": 7, "max_agents_per_user": 2},
         ),
         ("mq9 { max_agents: 0 }", {"max_agents": 0}),
+        ("mq9 { group_ttl: '30m' }", {"group_ttl_ms": 1_800_000}),
         ("mq9 { embedder: none }", {"embedder": "none"}),
         ("mq9 { embedder: Light }", {"embedder": "light"}),
         ("mq9 { data: /d, sync: interval }", {"data_dir": Path("/d"), "sync": "interval"}),

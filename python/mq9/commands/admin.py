@@ -78,6 +78,8 @@ class PolicyDetails(BaseModel):
     max_age: int
     max_msg_size: int
     discard: Literal["old", "new"]
+    group_ttl_ms: int | None
+    """None is the setting of the broker; 0 is for ever."""
 
 
 class GroupDetails(BaseModel):
@@ -240,4 +242,5 @@ def _policy(policy: Policy) -> PolicyDetails:
         max_age=policy.max_age_ms // 1000,
         max_msg_size=policy.max_msg_size,
         discard=policy.discard,
+        group_ttl_ms=policy.group_ttl_ms,
     )

@@ -48,6 +48,8 @@ class CreateRequest(Request):
     max_deliver: _Count | None = None
     dead_letter: str | None = None
     max_ack_pending: _Count | None = None
+    group_ttl: _Seconds | None = None
+    group_ttl_ms: _Milliseconds | None = None
     max_msgs: _Size | None = None
     max_bytes: _Size | None = None
     max_age: _Seconds | None = None
@@ -133,6 +135,7 @@ class _Policy(TypedDict):
     ack_wait_ms: int
     max_deliver: int
     max_ack_pending: int
+    group_ttl_ms: int | None
     dead_letter: str | None
 
 
@@ -152,6 +155,7 @@ def _policy(request: CreateRequest) -> _Policy:
         "ack_wait_ms": _span_ms(request, "ack_wait"),
         "max_deliver": request.max_deliver or 0,
         "max_ack_pending": request.max_ack_pending or 0,
+        "group_ttl_ms": _group_ttl_ms(request),
         "dead_letter": request.dead_letter,
     }
 
@@ -165,6 +169,13 @@ def _span_ms(request: CreateRequest, name: str, default_ms: int = 0) -> int:
     if in_ms is not None:
         return in_ms
     return default_ms if in_s is None else in_s * 1000
+
+
+def _group_ttl_ms(request: CreateRequest) -> int | None:
+    """None is the broker's; 0 is for ever, as with `ttl`."""
+    if request.group_ttl is None and request.group_ttl_ms is None:
+        return None
+    return _span_ms(request, "group_ttl")
 
 
 def _generated() -> str:

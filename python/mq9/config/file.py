@@ -224,6 +224,7 @@ MQ9_SETTINGS = {
     "max_card": Setting("max_card", integer(_MIN_REQUEST, _MAX_CARD)),
     "max_agents": Setting("max_agents", limit),
     "max_agents_per_user": Setting("max_agents_per_user", limit),
+    "group_ttl": Setting("group_ttl_ms", duration()),
     "embedder": Setting("embedder", _embedder),
     "export": Setting("export", read_export),
     "monitoring": Setting("monitoring", read_monitoring),

@@ -170,6 +170,8 @@ class Options:
     """How many agents may be registered; 0: any number."""
     max_agents_per_user: int = 0
     """The same for each user, where clients have to say who they are; 0: any number."""
+    group_ttl_ms: int = 0
+    """How long a group lives that nobody uses, where its mailbox does not say; 0: for ever."""
     embedder: EmbedderName = "auto"
     """What finds agents by meaning; auto: the best one that is installed."""
     export: Export | None = None

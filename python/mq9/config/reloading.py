@@ -27,6 +27,7 @@ NEEDS_RESTART = (
     "checkpoint_bytes",
     "upkeep_ms",
     "payload_encoding",
+    "group_ttl_ms",
     "embedder",
     "export",
 )

@@ -366,6 +366,7 @@ def _open_store(options: Options) -> Store:
             segment_bytes=options.segment_bytes,
             checkpoint_bytes=options.checkpoint_bytes,
             maintain_every_ms=options.upkeep_ms,
+            group_ttl_ms=options.group_ttl_ms,
         )
         if options.export is not None:
             # Before upkeep has its first round: it would give back what was not exported yet.

@@ -67,7 +67,7 @@ impl Store {
     #[pyo3(signature = (
         path, *, sync="always", sync_interval_ms=100, segment_bytes=67_108_864,
         allocate_bytes=4_194_304, checkpoint_bytes=268_435_456, ack_wait_ms=30_000,
-        max_groups=1024, maintain_every_ms=1000, now=None
+        max_groups=1024, group_ttl_ms=0, maintain_every_ms=1000, now=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
@@ -80,6 +80,7 @@ impl Store {
         checkpoint_bytes: u64,
         ack_wait_ms: u64,
         max_groups: usize,
+        group_ttl_ms: u64,
         maintain_every_ms: u64,
         now: Given,
     ) -> Result<Store> {
@@ -90,6 +91,7 @@ impl Store {
             sync,
             ack_wait_ms,
             max_groups,
+            group_ttl_ms,
             checkpoint_bytes,
         };
         let every = Duration::from_millis(maintain_every_ms);
@@ -135,7 +137,8 @@ impl Store {
     #[pyo3(signature = (
         address, *, ttl_ms=0, desc="", latest=false, work_queue=false, public=false,
         tier="durable", discard="old", max_msgs=0, max_bytes=0, max_msg_size=0, max_age_ms=0,
-        ack_wait_ms=0, max_deliver=0, max_ack_pending=0, dead_letter=None, now=None
+        ack_wait_ms=0, max_deliver=0, max_ack_pending=0, group_ttl_ms=None, dead_letter=None,
+        now=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn create_mailbox(
@@ -156,6 +159,7 @@ impl Store {
         ack_wait_ms: u64,
         max_deliver: u32,
         max_ack_pending: u32,
+        group_ttl_ms: Option<u64>,
         dead_letter: Option<&str>,
         now: Given,
     ) -> Result<()> {
@@ -172,6 +176,7 @@ impl Store {
             ack_wait_ms,
             max_deliver,
             max_ack_pending,
+            group_ttl_ms: words::group_ttl(group_ttl_ms),
             dead_letter: dead_letter.map(Box::from),
         };
         let new = NewMailbox { address, ttl_ms, desc, policy };

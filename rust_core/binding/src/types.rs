@@ -35,6 +35,8 @@ pub struct Policy {
     max_deliver: u32,
     /// Most unacknowledged messages of a group.
     max_ack_pending: u32,
+    /// How long a group lives that nobody uses: 0 is for ever, `None` as long as the store says.
+    group_ttl_ms: Option<u64>,
     /// Where dead messages go.
     dead_letter: Option<String>,
 }
@@ -54,6 +56,7 @@ impl Policy {
             ack_wait_ms: policy.ack_wait_ms,
             max_deliver: policy.max_deliver,
             max_ack_pending: policy.max_ack_pending,
+            group_ttl_ms: words::of_group_ttl(policy.group_ttl_ms),
             dead_letter: policy.dead_letter.map(String::from),
         }
     }
@@ -63,11 +66,12 @@ impl Policy {
 impl Policy {
     fn __repr__(&self) -> String {
         let flag = |set| if set { "True" } else { "False" };
+        let group_ttl_ms = or_none(self.group_ttl_ms);
         let dead_letter = or_none(self.dead_letter.as_ref().map(|address| format!("{address:?}")));
         format!(
             "Policy(latest={}, work_queue={}, public={}, tier={:?}, discard={:?}, max_msgs={}, \
              max_bytes={}, max_msg_size={}, max_age_ms={}, ack_wait_ms={}, max_deliver={}, \
-             max_ack_pending={}, dead_letter={dead_letter})",
+             max_ack_pending={}, group_ttl_ms={group_ttl_ms}, dead_letter={dead_letter})",
             flag(self.latest),
             flag(self.work_queue),
             flag(self.public),

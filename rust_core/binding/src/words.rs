@@ -1,7 +1,7 @@
 //! The words that stand for the core's choices in Python.
 
 use mq9_core::log::SyncMode;
-use mq9_core::mailbox::{Discard, Level, Tier};
+use mq9_core::mailbox::{Discard, Level, Policy, Tier};
 use mq9_core::store::{AckKind, DamageKind, Start};
 
 use crate::errors::{Failure, Result};
@@ -47,6 +47,24 @@ pub fn of_discard(discard: Discard) -> &'static str {
     match discard {
         Discard::Old => "old",
         Discard::New => "new",
+    }
+}
+
+/// How long a group lives that nobody uses; 0 is for ever, nothing as long as the store says.
+pub fn group_ttl(ms: Option<u64>) -> u64 {
+    match ms {
+        None => 0,
+        Some(0) => Policy::NEVER,
+        Some(ms) => ms,
+    }
+}
+
+/// The same the other way round.
+pub fn of_group_ttl(ms: u64) -> Option<u64> {
+    match ms {
+        0 => None,
+        Policy::NEVER => Some(0),
+        ms => Some(ms),
     }
 }
 

@@ -54,6 +54,8 @@ pub struct Policy {
     pub max_deliver: u32,
     /// Most unacknowledged messages of a group.
     pub max_ack_pending: u32,
+    /// How long a group lives that nobody uses; 0 is the default of the store, [`Policy::NEVER`] for ever.
+    pub group_ttl_ms: u64,
     /// Where dead messages go.
     pub dead_letter: Option<Box<str>>,
 }
@@ -62,6 +64,9 @@ const TEXT: u8 = 128;
 const DEAD_LETTER: u8 = TEXT;
 
 impl Policy {
+    /// A time that does not come.
+    pub const NEVER: u64 = u64::MAX;
+
     /// Refuses combinations that would lose messages silently.
     pub fn check(&self) -> Result<()> {
         if self.max_deliver > 0 && self.dead_letter.is_none() {
@@ -73,7 +78,7 @@ impl Policy {
         self.dead_letter.as_deref().map_or(Ok(()), check_address)
     }
 
-    fn numbers(&self) -> [(u8, u64); 12] {
+    fn numbers(&self) -> [(u8, u64); 13] {
         [
             (1, self.latest.into()),
             (2, self.work_queue.into()),
@@ -87,6 +92,7 @@ impl Policy {
             (10, self.ack_wait_ms),
             (11, self.max_deliver.into()),
             (12, self.max_ack_pending.into()),
+            (13, self.group_ttl_ms),
         ]
     }
 
@@ -138,6 +144,7 @@ impl Policy {
             10 => self.ack_wait_ms = value,
             11 => self.max_deliver = u32::try_from(value).unwrap_or(u32::MAX),
             12 => self.max_ack_pending = u32::try_from(value).unwrap_or(u32::MAX),
+            13 => self.group_ttl_ms = value,
             _ => return false,
         }
         true

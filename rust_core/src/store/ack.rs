@@ -60,6 +60,7 @@ impl Store {
         let level_of = |msg_id| slot.mailbox.get(msg_id).map(|(level, _)| level);
         let asked = ack.msg_ids.iter().map(|&msg_id| (msg_id, level_of(msg_id)));
         group.group.plan_acks(asked, cumulative, &mut planned).map_err(not_given)?;
+        self.note_use(index, at, now);
         if planned.is_empty() {
             return Ok(());
         }

@@ -126,6 +126,10 @@ impl Store {
         let cursors = self.begin(index, &request, now)?;
         if let Some(group) = &mut request.group {
             group.force = false;
+            let slot = self.state.slot(index);
+            if let Some(at) = slot.and_then(|slot| slot.find_group(&group.name)) {
+                self.note_use(index, at, now);
+            }
         }
         let batch = self.try_fetch(index, &request, &cursors, now)?;
         if batch.is_empty() && request.wait_ms > 0 && request.max_msgs > 0 {
@@ -257,6 +261,7 @@ impl Store {
             self.mark_ready(index);
         }
         self.state.arm_leases(index, at);
+        self.note_use(index, at, now);
         if let Member::Conn { conn, .. } = member {
             self.waiters.note_holder(conn, index, self.state.number(index), at);
         }

@@ -1,13 +1,18 @@
-//! Removing groups.
+//! Removing groups, because somebody asks or because nobody has used them for long.
 
 use std::sync::Arc;
 
+use super::timers::Timer;
 use super::{Store, space_for};
 use crate::error::{Error, Result};
 use crate::log::Space;
+use crate::mailbox::Policy;
 use crate::time::Now;
 use crate::wire::op::Op;
 use crate::wire::stamp::{Stamp, cause};
+
+/// How long a group that could not be removed stays until the next try.
+const RETRY_MS: u64 = 1000;
 
 impl Store {
     /// Removes a group with its cursors, deliveries and leases. Messages stay, also those of a work queue that the group
@@ -37,5 +42,58 @@ impl Store {
         self.state.remove_group(index, at);
         self.fail_waiters_of_group(index, &address, &group);
         Ok(())
+    }
+    /// A group is fetched from or acknowledges. Which is not recorded: after a restart its time begins anew.
+    pub(super) fn note_use(&mut self, index: u32, at: usize, now: Now) {
+        let ttl_ms = self.group_ttl_ms(index);
+        self.state.note_use(index, at, ttl_ms, now);
+    }
+
+    /// All groups count as used when the store is opened.
+    pub(super) fn note_use_of_all(&mut self, now: Now) {
+        for index in 0..self.state.slot_count() {
+            let groups = self.state.slot(index).map_or(0, |slot| slot.group_places());
+            for at in 0..groups {
+                self.note_use(index, at, now);
+            }
+        }
+    }
+
+    /// How long a group of a mailbox lives that nobody uses; 0 is for ever.
+    fn group_ttl_ms(&self, index: u32) -> u64 {
+        match self.state.slot(index).map_or(0, |slot| slot.mailbox.policy().group_ttl_ms) {
+            0 => self.options.group_ttl_ms,
+            Policy::NEVER => 0,
+            own => own,
+        }
+    }
+
+    /// A group goes if nobody has used it for long enough, and nobody waits for it.
+    pub(super) fn on_idle(&mut self, timer: Timer, now: Now) {
+        let (index, at) = (timer.slot, timer.id as usize);
+        let ttl_ms = self.group_ttl_ms(index);
+        let Some(group) = self.state.slot_mut(index).and_then(|slot| slot.group_mut(at)) else {
+            return;
+        };
+        group.idle = None;
+        if ttl_ms == 0 {
+            return;
+        }
+        let (name, used_ms) = (Arc::clone(&group.name), group.used_ms);
+        let over_ms = used_ms.saturating_add(ttl_ms);
+        if now.mono_ms >= over_ms {
+            // Where time has leapt, those that ended on the way end first.
+            self.end_leases(index, at, now);
+        }
+        let next_ms = if now.mono_ms < over_ms {
+            over_ms
+        } else if self.is_waited_for(index, &name) {
+            return self.note_use(index, at, now);
+        } else if self.drop_group(index, at, cause::EXPIRED, now).is_err() {
+            now.mono_ms.saturating_add(RETRY_MS)
+        } else {
+            return;
+        };
+        self.state.look_at_use(index, at, next_ms);
     }
 }

@@ -79,6 +79,8 @@ pub struct Options {
     pub ack_wait_ms: u64,
     /// Most groups of one mailbox.
     pub max_groups: usize,
+    /// How long a group lives that nobody uses, where the mailbox does not say; 0 is for ever.
+    pub group_ttl_ms: u64,
     /// A checkpoint is due when this much log has been written since the last, and at least as
     /// much as the last checkpoint's own size.
     pub checkpoint_bytes: u64,
@@ -92,6 +94,7 @@ impl Default for Options {
             sync: SyncMode::Always,
             ack_wait_ms: 30_000,
             max_groups: 1024,
+            group_ttl_ms: 0,
             checkpoint_bytes: 256 << 20,
         }
     }

@@ -107,6 +107,7 @@ impl Store {
         let opened = Op::Opened { epoch, wall_ms: now.wall_ms };
         store.log.append(opened.kind(), 0, 0, |out| opened.encode(out));
         store.log.flush()?;
+        store.note_use_of_all(now);
         Ok(store)
     }
 }

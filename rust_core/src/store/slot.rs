@@ -8,7 +8,7 @@ use crate::group::Group;
 use crate::mailbox::{Mailbox, Sideline};
 use crate::timer::TimerKey;
 
-/// A group and the timer of its earliest lease.
+/// A group, the timer of its earliest lease, and when it was last used.
 pub struct GroupSlot {
     /// Its name.
     pub name: Arc<str>,
@@ -16,6 +16,10 @@ pub struct GroupSlot {
     pub group: Group,
     /// The armed timer and its deadline.
     pub timer: Option<(TimerKey, u64)>,
+    /// When it was last used, by the monotonic clock; that it was is not recorded.
+    pub used_ms: u64,
+    /// The timer that looks whether it is still used.
+    pub idle: Option<TimerKey>,
 }
 
 /// The groups of one mailbox. A group keeps its index for life: timers and connections know it by that. The place of
@@ -42,7 +46,7 @@ impl Groups {
         if at == self.list.len() {
             self.list.push(None);
         }
-        self.list[at] = Some(GroupSlot { name, group, timer: None });
+        self.list[at] = Some(GroupSlot { name, group, timer: None, used_ms: 0, idle: None });
         at
     }
 
@@ -86,6 +90,11 @@ impl Slot {
     /// How many groups there are.
     pub fn group_count(&self) -> usize {
         self.groups.as_deref().map_or(0, |groups| groups.by_name.len())
+    }
+
+    /// Indexes of groups are below this.
+    pub fn group_places(&self) -> usize {
+        self.groups.as_deref().map_or(0, |groups| groups.list.len())
     }
 
     /// The group of an index, unless it was removed.
@@ -138,7 +147,7 @@ impl Slot {
         self.groups.get_or_insert_default().add(name, group)
     }
 
-    /// Takes a group out. Its timer is the caller's to cancel.
+    /// Takes a group out. Its timers are the caller's to cancel.
     pub fn remove_group(&mut self, at: usize) -> Option<GroupSlot> {
         self.groups.as_deref_mut()?.remove(at)
     }

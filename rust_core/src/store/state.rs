@@ -10,7 +10,7 @@ use super::addresses::Addresses;
 use super::damage::{Damage, DamageKind};
 use super::fetch::is_expired;
 use super::live::{LiveBytes, Tally};
-use super::slot::Slot;
+use super::slot::{GroupSlot, Slot};
 use super::slots::Slots;
 use super::timers::{Purpose, Timer, Timers};
 use crate::group::{Delivered, Group, Member};
@@ -142,9 +142,7 @@ impl State {
     pub fn settle_graves(&mut self, mut budget: usize) -> bool {
         while let Some(slot) = self.graves.front_mut() {
             for group in slot.groups_mut() {
-                if let Some((timer, _)) = group.timer.take() {
-                    self.timers.mono.cancel(timer);
-                }
+                cancel_timers(group, &mut self.timers);
             }
             let mailbox = &mut slot.mailbox;
             while let Some(delay_id) = first_delayed(mailbox) {
@@ -405,9 +403,30 @@ impl State {
     /// A group goes, and with it what it was given. The messages stay.
     pub fn remove_group(&mut self, index: u32, group: usize) {
         let removed = self.slot_mut(index).and_then(|slot| slot.remove_group(group));
-        if let Some((timer, _)) = removed.and_then(|removed| removed.timer) {
-            self.timers.mono.cancel(timer);
+        if let Some(mut removed) = removed {
+            cancel_timers(&mut removed, &mut self.timers);
         }
+    }
+
+    /// A group is being used. It goes when it is not for `ttl_ms`; 0 is never.
+    pub fn note_use(&mut self, index: u32, group: usize, ttl_ms: u64, now: Now) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some(slot) = slot.group_mut(group) else { return };
+        slot.used_ms = now.mono_ms;
+        // A timer that comes too early finds out and is set again: cheaper than to move it at each use.
+        if ttl_ms > 0 && slot.idle.is_none() {
+            self.look_at_use(index, group, now.mono_ms.saturating_add(ttl_ms));
+        }
+    }
+
+    /// Whether a group is still used is looked at then.
+    pub fn look_at_use(&mut self, index: u32, group: usize, at_ms: u64) {
+        let number = self.number(index);
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some(slot) = slot.group_mut(group) else { return };
+        let timer = Timer { number, id: group as u64, slot: index, purpose: Purpose::Idle };
+        let old = slot.idle.replace(self.timers.mono.insert(at_ms, timer));
+        debug_assert!(old.is_none(), "one timer for a group");
     }
 
     /// Messages were given to a member, until `lease_until_ms` of the monotonic clock. Returns how many
@@ -485,6 +504,13 @@ impl State {
     /// Whether a mailbox keeps its messages in memory only.
     pub fn in_memory(&self, index: u32) -> bool {
         self.slot(index).is_some_and(|slot| slot.mailbox.policy().tier == Tier::Memory)
+    }
+}
+
+fn cancel_timers(group: &mut GroupSlot, timers: &mut Timers) {
+    let lease = group.timer.take().map(|(timer, _)| timer);
+    for timer in lease.into_iter().chain(group.idle.take()) {
+        timers.mono.cancel(timer);
     }
 }
 

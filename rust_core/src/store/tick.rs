@@ -51,7 +51,8 @@ impl Store {
             Purpose::Message => {}
             Purpose::Delay => self.on_delay_due(timer, now),
             Purpose::Lease => self.on_lease_ended(timer, now),
-            Purpose::Wait => self.end_wait(timer.id),
+            Purpose::Idle => self.on_idle(timer, now),
+            Purpose::Wait => self.end_wait(timer.id, now),
         }
     }
 
@@ -190,10 +191,18 @@ impl Store {
 
     fn on_lease_ended(&mut self, timer: Timer, now: Now) {
         let (index, at) = (timer.slot, timer.id as usize);
+        if let Some(group) = self.state.slot_mut(index).and_then(|slot| slot.group_mut(at)) {
+            group.timer = None;
+            self.end_leases(index, at, now);
+            self.state.arm_leases(index, at);
+        }
+    }
+
+    /// Ends the leases of a group whose time is over.
+    pub(super) fn end_leases(&mut self, index: u32, at: usize, now: Now) {
         let Some(slot) = self.state.slot_mut(index) else { return };
         let max_deliver = slot.mailbox.policy().max_deliver;
         let Some(group) = slot.group_mut(at) else { return };
-        group.timer = None;
         let returned = group.group.expire_leases(now.mono_ms);
         if returned > 0 {
             if max_deliver > 0 {
@@ -201,6 +210,5 @@ impl Store {
             }
             self.mark_ready(index);
         }
-        self.state.arm_leases(index, at);
     }
 }

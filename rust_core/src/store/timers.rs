@@ -21,6 +21,8 @@ pub enum Purpose {
     Delay,
     /// A lease of the group `id` ends.
     Lease,
+    /// The group `id` may not have been used for too long.
+    Idle,
     /// The waiter `id` has waited long enough.
     Wait,
 }

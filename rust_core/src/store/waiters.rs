@@ -151,7 +151,10 @@ impl Store {
             return BTreeSet::new();
         };
         for &id in &connection.waits {
-            self.cancel_wait(id);
+            if let Some(waiter) = self.waiters.take(id) {
+                self.state.timers.mono.cancel(waiter.timer);
+                self.note_wait_used(&waiter, now);
+            }
         }
         let member = Member::Conn { epoch: self.state.epoch, conn };
         for Holding { slot, number, group } in connection.holdings {
@@ -166,6 +169,20 @@ impl Store {
             self.mark_ready(slot);
         }
         connection.waits
+    }
+
+    /// A group was in use until now, by a fetch that waited for it.
+    fn note_wait_used(&mut self, waiter: &Waiter, now: Now) {
+        let Some(group) = &waiter.request.group else { return };
+        let slot = self.state.slot(waiter.slot);
+        if let Some(at) = slot.and_then(|slot| slot.find_group(&group.name)) {
+            self.note_use(waiter.slot, at, now);
+        }
+    }
+
+    /// Whether a fetch waits for a group.
+    pub(super) fn is_waited_for(&self, slot: u32, group: &str) -> bool {
+        self.waiters.of_group(slot, group).next().is_some()
     }
 
     /// Something may have become available in a mailbox.
@@ -194,8 +211,9 @@ impl Store {
         id
     }
 
-    pub(super) fn end_wait(&mut self, id: u64) {
-        if self.waiters.take(id).is_some() {
+    pub(super) fn end_wait(&mut self, id: u64, now: Now) {
+        if let Some(waiter) = self.waiters.take(id) {
+            self.note_wait_used(&waiter, now);
             let mut nothing = Fetched::default();
             nothing.note(self.end());
             self.waiters.completed.push(Completion { waiter: id, outcome: Ok(nothing) });

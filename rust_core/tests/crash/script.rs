@@ -25,6 +25,7 @@ fn create(address: &'static str) -> Step {
             dead_letter: Some("dead".into()),
             ..Policy::default()
         },
+        "idle" => Policy { group_ttl_ms: 5_000, ..Policy::default() },
         "mem" => Policy { tier: Tier::Memory, ..Policy::default() },
         _ => Policy::default(),
     };
@@ -119,6 +120,10 @@ pub fn everything() -> Vec<Step> {
     steps.extend([send("a", 300), Purge("work"), send("work", 90), Sync, Maintain, Kill]);
     steps.extend([delayed("a", 100, 0), Purge("mem"), Checkpoint, Purge("a"), Sync]);
     steps.extend([send("a", 30), fetch("a", "g", 4), Sync]);
+    // Groups that nobody uses go by themselves, one of two here.
+    steps.extend([create("idle"), send("idle", 9), fetch("idle", "g", 1), fetch("idle", "h", 1)]);
+    steps.extend([Sync, Wait(3_000), ack("idle", "h", DONE, 0), Sync, Wait(3_000), Sync]);
+    steps.extend([send("idle", 9), fetch("idle", "g", 1), Sync, Kill, Wait(5_000), Sync]);
     steps
 }
 

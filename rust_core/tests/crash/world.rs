@@ -29,6 +29,7 @@ pub const OPTIONS: Options = Options {
     sync: SyncMode::Always,
     ack_wait_ms: 30_000,
     max_groups: 16,
+    group_ttl_ms: 0,
     checkpoint_bytes: 12_000,
 };
 
@@ -243,6 +244,13 @@ impl World {
             Step::Rotate => store.rotate(now),
             Step::Wait(_) => {
                 while store.tick(now) {}
+                // A group that nobody used was given nothing any more.
+                let left = store.mailbox("idle", now).map_or(Vec::new(), |info| info.groups);
+                let is_there = |(of, group): &(&str, &str)| {
+                    *of != "idle" || left.iter().any(|g| g.name == *group)
+                };
+                self.given.retain(|key, _| is_there(key));
+                self.batches.retain(|key, _| is_there(key));
                 Ok(())
             }
             Step::Maintain | Step::Close | Step::Kill => Ok(()),

@@ -116,11 +116,11 @@ fn records_about_mailboxes_are_as_documented() {
     let created = &bodies(kind::MAILBOX_CREATED)[1];
     assert_eq!((u64_at(created, 0), u64_at(created, 8)), (T + 1, T + 86_400_001));
     let policy = &created[16 + 1 + 10 + 2 + 2..];
-    let numbers = [1, 1, 1, 1, 1, 1, 2_000, 3_000, 4_000_000, 5_000, 6, 7];
+    let numbers = [1, 1, 1, 1, 1, 1, 2_000, 3_000, 4_000_000, 5_000, 6, 7, 8_000];
     for (index, value) in numbers.into_iter().enumerate() {
         assert_eq!((policy[index * 9], u64_at(policy, index * 9 + 1)), (index as u8 + 1, value));
     }
-    assert_eq!(&policy[12 * 9..], b"\x80\x04dead");
+    assert_eq!(&policy[13 * 9..], b"\x80\x04dead");
 
     assert_eq!(bodies_of(UNTIMED, kind::MAILBOX_REMOVED), [b""]);
     let removed = &bodies(kind::MAILBOX_REMOVED_AT)[0];

@@ -38,6 +38,7 @@ pub fn full_policy() -> Policy {
         ack_wait_ms: 5_000,
         max_deliver: 6,
         max_ack_pending: 7,
+        group_ttl_ms: 8_000,
         dead_letter: Some("dead".into()),
     }
 }

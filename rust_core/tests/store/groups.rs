@@ -51,7 +51,11 @@ fn wait(store: &mut Store, group: &str) -> u64 {
 }
 
 fn names(store: &mut Store) -> Vec<String> {
-    let info = store.mailbox("a", START).unwrap();
+    names_at(store, START)
+}
+
+fn names_at(store: &mut Store, now: Now) -> Vec<String> {
+    let info = store.mailbox("a", now).unwrap();
     info.groups.into_iter().map(|group| group.name).collect()
 }
 
@@ -176,4 +180,101 @@ fn a_removed_group_stays_away_over_restarts() {
         let mut store = open(&disk, Options::default());
         assert_eq!(names(&mut store), left, "from a checkpoint");
     }
+}
+
+/// Groups live ten seconds where the mailbox does not say.
+const TTL: Options = Options {
+    segment_bytes: 64 << 20,
+    allocate_bytes: 4096,
+    sync: mq9_core::log::SyncMode::None,
+    ack_wait_ms: ACK_WAIT_MS,
+    max_groups: 1024,
+    group_ttl_ms: 10_000,
+    checkpoint_bytes: 256 << 20,
+};
+
+#[test]
+fn a_group_that_nobody_uses_goes_when_its_time_is_over() {
+    let mut store = store(Policy::default(), TTL);
+    fetch(&mut store, 1, "g", START);
+    fetch(&mut store, 1, "h", at(4_000));
+    assert_eq!(names_at(&mut store, at(9_999)), ["g", "h"]);
+    assert_eq!(names_at(&mut store, at(10_000)), ["h"]);
+    assert_eq!(names_at(&mut store, at(13_999)), ["h"]);
+    assert_eq!(names_at(&mut store, at(14_000)), [""; 0]);
+    assert_eq!(store.sleep_ms(at(14_000)), None);
+}
+
+#[test]
+fn fetching_and_acknowledging_are_use() {
+    let mut store = store(Policy::default(), TTL);
+    send(&mut store, b"0");
+    assert_eq!(fetch(&mut store, 1, "g", START), [(0, 1)]);
+    for (ms, kind) in [(8_000, AckKind::Progress), (16_000, AckKind::Done { only: true })] {
+        store.ack(&Ack { address: "a", group: "g", msg_ids: &[0], kind }, at(ms)).unwrap();
+    }
+    assert_eq!(fetch(&mut store, 1, "g", at(24_000)), []);
+    assert_eq!(names_at(&mut store, at(33_999)), ["g"]);
+    assert_eq!(names_at(&mut store, at(34_000)), [""; 0]);
+    // Not its own doing.
+    fetch(&mut store, 1, "g", at(34_000));
+    store.send("a", &Send::new(b"1"), at(40_000)).unwrap();
+    let kind = AckKind::Done { only: true };
+    store.ack(&Ack { address: "a", group: "g", msg_ids: &[9], kind }, at(41_000)).unwrap_err();
+    assert_eq!(names_at(&mut store, at(44_000)), [""; 0]);
+}
+
+#[test]
+fn a_wait_is_use_as_long_as_it_takes() {
+    let mut store = store(Policy::default(), TTL);
+    wait(&mut store, "g");
+    assert_eq!(names_at(&mut store, at(59_999)), ["g"]);
+    // The wait ends unanswered here.
+    store.tick(at(60_000));
+    assert_eq!(store.completions(at(60_000)).len(), 1);
+    assert_eq!(names_at(&mut store, at(69_999)), ["g"]);
+    assert_eq!(names_at(&mut store, at(70_000)), [""; 0]);
+}
+
+#[test]
+fn the_mailbox_says_how_long_its_groups_live() {
+    let own = |group_ttl_ms| Policy { group_ttl_ms, ..Policy::default() };
+    let mut longer = store(own(20_000), TTL);
+    fetch(&mut longer, 1, "g", START);
+    assert_eq!(names_at(&mut longer, at(19_999)), ["g"]);
+    assert_eq!(names_at(&mut longer, at(20_000)), [""; 0]);
+    let mut never = store(own(Policy::NEVER), TTL);
+    fetch(&mut never, 1, "g", START);
+    assert_eq!(never.sleep_ms(START), None);
+    assert_eq!(names_at(&mut never, at(1 << 40)), ["g"]);
+    let mut alone = store(own(1_000), Options::default());
+    fetch(&mut alone, 1, "g", START);
+    assert_eq!(names_at(&mut alone, at(1_000)), [""; 0]);
+}
+
+#[test]
+fn after_a_restart_the_time_of_a_group_begins_anew_and_what_went_stays_away() {
+    let disk = SimDisk::new();
+    let mut store = open(&disk, TTL);
+    store.create_mailbox(&NewMailbox { address: "a", ..Default::default() }, START).unwrap();
+    fetch(&mut store, 1, "gone", START);
+    fetch(&mut store, 1, "kept", at(5_000));
+    assert_eq!(names_at(&mut store, at(12_000)), ["kept"]);
+    store.close().unwrap();
+    // The machine was started anew as well: its monotonic clock says less than before.
+    let again = |ms: u64| Now { wall_ms: START.wall_ms + 12_000 + ms, mono_ms: 100 + ms };
+    let mut store = Store::open(Arc::new(disk), TTL, 42, again(0)).unwrap();
+    assert_eq!(names_at(&mut store, again(9_999)), ["kept"]);
+    assert_eq!(names_at(&mut store, again(10_000)), [""; 0]);
+}
+
+#[test]
+fn using_a_group_writes_nothing() {
+    let mut store = store(Policy::default(), TTL);
+    fetch(&mut store, 1, "g", START);
+    let end = store.end();
+    for ms in 0..100 {
+        fetch(&mut store, 1, "g", at(ms));
+    }
+    assert_eq!(store.end(), end);
 }

@@ -21,6 +21,7 @@ const OPTIONS: Options = Options {
     sync: SyncMode::None,
     ack_wait_ms: 30_000,
     max_groups: 16,
+    group_ttl_ms: 0,
     checkpoint_bytes: 8 << 20,
 };
 /// The segment being written, with the space reserved behind it.

@@ -19,6 +19,7 @@ const OPTIONS: Options = Options {
     sync: mq9_core::log::SyncMode::Always,
     ack_wait_ms: 30_000,
     max_groups: 16,
+    group_ttl_ms: 0,
     checkpoint_bytes: 1 << 20,
 };
 const PAYLOAD: usize = 2_000;

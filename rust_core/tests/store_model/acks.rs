@@ -59,6 +59,7 @@ impl Model {
         let max_deliver = mailbox.policy.max_deliver;
         let mono_ms = self.now.mono_ms;
         let extended = mono_ms + self.ack_wait(address, 0);
+        self.group(address, name).used_ms = mono_ms;
         match kind {
             AckKind::Done { .. } if !meant.is_empty() => self.confirm(address, name, &meant),
             AckKind::Return { delay_ms } if !meant.is_empty() => {

@@ -170,6 +170,10 @@ impl Draw {
             ack_wait_ms: self.maybe(3, |draw| 300 + draw.below(5000)),
             max_deliver,
             max_ack_pending: self.maybe(5, |draw| 1 + draw.below(4) as u32),
+            // Longer than any lease: which of both ends first is nobody's promise.
+            group_ttl_ms: self.maybe(3, |draw| {
+                if draw.one_in(4) { Policy::NEVER } else { 6_000 + draw.below(9_000) }
+            }),
             dead_letter: named.then(|| target.into()),
         }
     }
@@ -283,8 +287,8 @@ impl Command {
             790..805 => Command::RemoveGroup { address: draw.address(), group: draw.group() },
             805..860 => Command::Pass { ms: 1 + draw.below(60) },
             860..890 => Command::Pass { ms: 100 + draw.below(2000) },
-            890..893 => Command::Pass { ms: draw.below(30_000) },
-            893..900 => Command::Jump { ms: 5000 - draw.below(4000) as i64 },
+            890..896 => Command::Pass { ms: draw.below(30_000) },
+            896..900 => Command::Jump { ms: 5000 - draw.below(4000) as i64 },
             900..905 => Command::Jump { ms: -1000 - draw.below(5000) as i64 },
             905..910 => Command::Rotate,
             910..913 => Command::Checkpoint,

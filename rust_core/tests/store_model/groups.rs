@@ -44,6 +44,8 @@ pub struct Group {
     pub gone: Vec<Gone>,
     given: u64,
     pub start: [u64; LEVELS],
+    /// When it was last fetched from, waited for or acknowledged.
+    pub used_ms: u64,
 }
 
 /// What a member would get.
@@ -55,7 +57,7 @@ pub struct Plan {
 }
 
 impl Group {
-    fn new(name: &str, start: [u64; LEVELS]) -> Group {
+    fn new(name: &str, start: [u64; LEVELS], used_ms: u64) -> Group {
         Group {
             name: name.to_owned(),
             cursors: start,
@@ -63,6 +65,7 @@ impl Group {
             gone: Vec::new(),
             given: 0,
             start,
+            used_ms,
         }
     }
 
@@ -188,18 +191,19 @@ impl Model {
 
     pub fn fetch(&mut self, mut request: Fetch) -> Result<(Reply, [u64; LEVELS]), Refusal> {
         let max_groups = self.options.max_groups;
+        let mono_ms = self.now.mono_ms;
         let mailbox = self.get(&request.address)?;
         let cursors = mailbox.first_ids(request.start);
         if let Some(GroupFetch { name, force, .. }) = &mut request.group {
             let full = mailbox.groups.len() >= max_groups;
             match mailbox.groups.iter_mut().find(|group| group.name == *name) {
                 Some(group) if *force => {
-                    *group = Group::new(name, cursors);
+                    *group = Group::new(name, cursors, mono_ms);
                     self.touch(&request.address);
                 }
-                Some(_) => {}
+                Some(group) => group.used_ms = mono_ms,
                 None if full => return Err(Refusal::TooManyGroups),
-                None => mailbox.groups.push(Group::new(name, cursors)),
+                None => mailbox.groups.push(Group::new(name, cursors, mono_ms)),
             }
             *force = false;
         }
@@ -208,6 +212,41 @@ impl Model {
             return Ok((Reply::Waiting, cursors));
         }
         Ok((Reply::Batch(batch), cursors))
+    }
+
+    /// Groups go that nobody has used for their time; a wait is use.
+    pub fn drop_idle_groups(&mut self) {
+        let (mono_ms, default_ms) = (self.now.mono_ms, self.options.group_ttl_ms);
+        let waits: Vec<(String, String)> = self
+            .waiters
+            .iter()
+            .filter_map(|w| {
+                Some((w.request.address.clone(), w.request.group.as_ref()?.name.clone()))
+            })
+            .collect();
+        for mailbox in &mut self.mailboxes {
+            let ttl_ms = match mailbox.policy.group_ttl_ms {
+                0 => default_ms,
+                own => own,
+            };
+            mailbox.groups.retain_mut(|group| {
+                let over = ttl_ms > 0 && group.used_ms.saturating_add(ttl_ms) <= mono_ms;
+                if over && waits.contains(&(mailbox.address.clone(), group.name.clone())) {
+                    group.used_ms = mono_ms;
+                }
+                !over || group.used_ms == mono_ms
+            });
+        }
+    }
+
+    /// A group was waited for until now.
+    pub fn note_wait_used(&mut self, request: &Fetch) {
+        let mono_ms = self.now.mono_ms;
+        let Some(wanted) = &request.group else { return };
+        let Ok(mailbox) = self.get(&request.address) else { return };
+        for group in mailbox.groups.iter_mut().filter(|group| group.name == wanted.name) {
+            group.used_ms = mono_ms;
+        }
     }
 
     fn member(&self, group: &GroupFetch, conn: u64) -> Member {
@@ -244,6 +283,8 @@ impl Model {
                 return Vec::new();
             }
             let until = self.now.mono_ms + self.ack_wait(&request.address, request.ack_wait_ms);
+            let mono_ms = self.now.mono_ms;
+            self.group(&request.address, &group.name).used_ms = mono_ms;
             if self.group(&request.address, &group.name).give(&member, &plan.batch, until) {
                 self.touch(&request.address);
             }

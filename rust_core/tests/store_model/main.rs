@@ -56,7 +56,7 @@ fn play(script: &Script, options: Options) -> Result<(), String> {
         .or_else(|stop| stop.map_or(Ok(()), |problem| Err(format!("at the end: {problem}"))))
 }
 
-fn play_many(segment_bytes: u32, checkpoint_bytes: u64) {
+fn play_many(segment_bytes: u32, checkpoint_bytes: u64, group_ttl_ms: u64) {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let options = Options {
         segment_bytes,
@@ -64,6 +64,7 @@ fn play_many(segment_bytes: u32, checkpoint_bytes: u64) {
         allocate_bytes: 4096,
         ack_wait_ms: 2000,
         max_groups: 3,
+        group_ttl_ms,
         ..Options::default()
     };
     let config = Config {
@@ -84,15 +85,15 @@ fn play_many(segment_bytes: u32, checkpoint_bytes: u64) {
 
 #[test]
 fn with_segments_that_hold_a_few_messages() {
-    play_many(4 << 10, 2 << 10);
+    play_many(4 << 10, 2 << 10, 7_000);
 }
 
 #[test]
 fn with_segments_of_a_restart() {
-    play_many(64 << 10, 8 << 10);
+    play_many(64 << 10, 8 << 10, 0);
 }
 
 #[test]
 fn with_frequent_checkpoints() {
-    play_many(8 << 10, 1 << 10);
+    play_many(8 << 10, 1 << 10, 0);
 }

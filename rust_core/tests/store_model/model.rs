@@ -118,6 +118,7 @@ impl Model {
                 mailbox.next_id = mailbox.next_id.max(mailbox.reserved_ids);
             }
             mailbox.groups.iter_mut().for_each(Group::end_all_leases);
+            mailbox.groups.iter_mut().for_each(|group| group.used_ms = now.mono_ms);
         }
     }
 
@@ -139,10 +140,12 @@ impl Model {
             self.publish_due(address);
         }
         self.end_leases(&addresses);
+        self.drop_idle_groups();
         let (over, waiting) =
             self.waiters.drain(..).partition(|waiter| waiter.until_ms <= now.mono_ms);
         self.waiters = waiting;
         let over: Vec<Waiter> = over;
+        over.iter().for_each(|waiter| self.note_wait_used(&waiter.request));
         self.over.extend(over.into_iter().map(|waiter| (waiter.id, Reply::Batch(Vec::new()))));
     }
 

@@ -26,7 +26,10 @@ impl Model {
     /// A connection closed: what it holds is available, and its waits end unanswered.
     pub fn disconnect(&mut self, conn: u64) {
         let member = Some(Member::Conn(self.epoch, conn));
-        self.waiters.retain(|waiter| waiter.request.conn != conn);
+        let (closed, open) = self.waiters.drain(..).partition(|waiter| waiter.request.conn == conn);
+        self.waiters = open;
+        let closed: Vec<Waiter> = closed;
+        closed.iter().for_each(|waiter| self.note_wait_used(&waiter.request));
         let addresses: Vec<String> = self.mailboxes.iter().map(|m| m.address.clone()).collect();
         for address in addresses {
             for group in &mut self.get(&address).unwrap().groups {
