@@ -101,7 +101,7 @@ def test_the_token_is_needed(mail: Mail, owned: tuple[str, str], command: str) -
         ({"token": token[:-1]}, WRONG),
         ({"token": token + "0"}, WRONG),
         ({"token": "tok-é\u0000"}, WRONG),
-        ({"token": "x" * 100_000}, WRONG),
+        ({"token": "x" * 10_000}, WRONG),
         ({"token": 7}, "invalid token: expected a string, found 7"),
     ]
     for request, problem in requests:

@@ -152,7 +152,7 @@ def test_only_the_token_and_operators_remove_groups(mail: Mail, box: Box, users:
     request: Json = {"group_name": "g"}
     assert mail.ask(box.command, request) == {"error": MISSING, "removed": False}
     another = Box(mail)
-    for token in ("", box.token[:-1], another.token, "tok-é", "x" * 100_000):
+    for token in ("", box.token[:-1], another.token, "tok-é", "x" * 10_000):
         answer = mail.ask(box.command, request | {"token": token})
         assert answer == {"error": WRONG, "removed": False}
     with login(users, "other") as other:
