@@ -15,6 +15,7 @@ from tests.conformance.scripts_access import AUTHENTICATION, PERMISSIONS
 from tests.conformance.scripts_protocol import CONNECTING, OTHER_COMMANDS, SUBSCRIBING
 from tests.conformance.scripts_publishing import LIMITS, PUBLISHING, UNFINISHED
 from tests.conformance.scripts_routing import ROUTING
+from tests.conformance.scripts_tracing import TRACING
 from tests.peers import NATS_SERVER, start
 from tests.wire import Wire, comparable, without_info
 
@@ -33,7 +34,13 @@ def scripts() -> list[Exchange]:
         for exchange in load(GIVEN)
     ]
     own = [CONNECTING, OTHER_COMMANDS, SUBSCRIBING, PUBLISHING, LIMITS, UNFINISHED, ROUTING]
-    return [*given, *functools.reduce(operator.iadd, own, []), *AUTHENTICATION, *PERMISSIONS]
+    return [
+        *given,
+        *functools.reduce(operator.iadd, own, []),
+        *AUTHENTICATION,
+        *PERMISSIONS,
+        *TRACING,
+    ]
 
 
 def hear(wire: Wire) -> bytes:

@@ -343,3 +343,25 @@ def test_all_files_that_the_system_allows_may_be_open(serve: Serve) -> None:
     limits = Path(f"/proc/{server.process.pid}/limits").read_text()
     soft, hard = next(line for line in limits.splitlines() if "open files" in line).split()[3:5]
     assert soft == hard
+
+
+def test_the_log_shows_the_protocol_without_payloads_while_that_is_wanted(serve: Serve) -> None:
+    server = serve("trace: true\n")
+    with Client(server.port, CONNECT) as client:
+        # A name that would begin another line, or move a cursor.
+        client.send(b"SUB a.\x1b[2J 1\r\nSUB b 2\r\nPUB b 6\r\nsecret\r\nPING\r\n")
+        client.until(b"PONG\r\n")
+        server.wait_for("->> [MSG b 2 6] client=127.0.0.1:")
+        logged = server.logged()
+        for line in ("<<- [SUB a.\\x1b[2J 1] ", "<<- [PUB b 6] ", "<<- [PING] ", "->> [PONG] "):
+            assert f"[TRC] {line}client=127.0.0.1:" in logged
+        assert "secret" not in logged
+        assert "\x1b" not in logged
+        server.config.write_text("trace: false\n")
+        server.signal(signal.SIGHUP)
+        server.wait_for("Reloaded server configuration")
+        client.send(b"SUB quiet 3\r\nPING\r\n")
+        client.until(b"PONG\r\n")
+    server.signal(signal.SIGTERM)
+    assert server.ended() == 0
+    assert "quiet" not in server.logged()

@@ -122,12 +122,14 @@ class Server:
 
     async def _serve(self) -> None:
         running, options = self._running, self._options
-        SystemSubjects(running)
+        system = SystemSubjects(running)
         # Both ports are taken before the first client is let in: a start is whole or not at all.
         http = [] if options.http_port is None else self._listen_http(options.http_port)
         sockets = listen(options.host, options.port)
         port: int = sockets[0].getsockname()[1]
         running.identity.listens(options, port)
+        system.introduce()
+        self._log_protocol()
         self._log.info(f"Listening for client connections on {options.host}:{port}")
         addresses = [plain_ip(listener.getsockname()[0]) for listener in sockets]
         self._reachable = not all(map(is_loopback, addresses))
@@ -186,6 +188,14 @@ class Server:
         exporting.start()
         self._log.info("Exporting", dir=options.dir, every_ms=options.every_ms)
         return exporting
+
+    def _log_protocol(self) -> None:
+        self._running.broker.log_protocol(self._log_line if self._log.tracing else None)
+
+    def _log_line(self, cid: int, text: bytes) -> None:
+        session = self._running.clients.open.get(cid)
+        who = {"cid": cid} if session is None else session.who()
+        self._log.trace(_printable(text), **who)
 
     def _take_signals(self) -> None:
         Signals(
@@ -296,6 +306,7 @@ class Server:
                 time=options.logtime,
                 utc=options.logtime_utc,
             )
+            self._log_protocol()
             for session in running.clients:
                 await session.reconsider()
             self._log.info("Reloaded server configuration")
@@ -355,6 +366,12 @@ class Server:
         self._log.error(f"unexpected: {context.get('message')}", error=repr(error))
         if isinstance(error, BaseException):
             self._log.debug("".join(traceback.format_exception(error)))
+
+
+def _printable(text: bytes) -> str:
+    """A line of the protocol without what could pass for another line, or move a cursor."""
+    written = text.decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in written)
 
 
 def _open_store(options: Options) -> Store:

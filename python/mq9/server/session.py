@@ -86,10 +86,10 @@ class Session:
         try:
             said = connect.parse(options, self._shown.connect if self._shown else None)
         except ConnectError as error:
-            self._running.log.error(f"CONNECT: {error}", **self._who())
+            self._running.log.error(f"CONNECT: {error}", **self.who())
             self.connection.close(None, "Protocol Violation")
             return
-        self._running.log.trace("<<- [CONNECT]", options=repr(said), **self._who())
+        self._running.log.trace("<<- [CONNECT]", options=repr(said), **self.who())
         facts = self.facts
         facts.name, facts.lang, facts.version = said.name, said.lang, said.version
         facts.protocol, facts.user = said.protocol, said.user
@@ -190,6 +190,8 @@ class Session:
                 headers=said.headers,
                 no_responders=said.no_responders,
                 permissions=self._running.settings.permissions.of(grant.rules),
+                # JSON can escape half of a surrogate pair.
+                name=said.name.encode("utf-8", "replace").decode(),
             )
 
     def _granted(self, grant: Grant) -> None:
@@ -197,7 +199,7 @@ class Session:
         self.facts.user = grant.user
 
     def _refuse(self) -> None:
-        self._running.log.error("authentication error", **self._who())
+        self._running.log.error("authentication error", **self.who())
         self.connection.close(_AUTHORIZATION_VIOLATION, _AUTHENTICATION_FAILURE)
 
     def _info(self, nonce: str = "") -> bytes:
@@ -214,9 +216,10 @@ class Session:
 
     def _log(self, text: str) -> None:
         if self._running.log.debugging:
-            self._running.log.debug(text, **self._who())
+            self._running.log.debug(text, **self.who())
 
-    def _who(self) -> dict[str, object]:
+    def who(self) -> dict[str, object]:
+        """What the log says of this client."""
         facts = self.facts
         host = f"[{facts.ip}]" if ":" in facts.ip else facts.ip
         who: dict[str, object] = {"client": f"{host}:{facts.port}", "cid": facts.cid}

@@ -41,7 +41,15 @@ class SystemSubjects:
         document = json.dumps(answer, separators=(",", ":")).encode()
         self._running.broker.answer(cid, reply, document)
 
+    def introduce(self) -> None:
+        """Tell the broker how the server calls itself in traces, once the address is known."""
+        members = json.dumps(self._about(), separators=(",", ":"))
+        self._running.broker.introduce(members[1:-1])
+
     def _server(self) -> dict[str, Any]:
+        return {**self._about(), "seq": next(self._sequence), "time": timestamp(now_ms())}
+
+    def _about(self) -> dict[str, Any]:
         identity = self._running.identity
         return {
             "name": identity.name,
@@ -50,8 +58,6 @@ class SystemSubjects:
             "ver": NATS_VERSION,
             "jetstream": False,
             "flags": 0,
-            "seq": next(self._sequence),
-            "time": timestamp(now_ms()),
         }
 
 

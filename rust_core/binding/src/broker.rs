@@ -51,6 +51,8 @@ pub struct State {
     /// By connection, what Python knows of it.
     pub peers: Vec<Option<Arc<Peer>>>,
     pub services: Vec<Arc<Py<PyAny>>>,
+    /// Takes lines of the protocol, if they are logged.
+    pub protocol_log: Option<Arc<Py<PyAny>>>,
 }
 
 #[pymethods]
@@ -67,7 +69,8 @@ impl Broker {
         let core = broker::Broker::new(limits.0, seed, clock::mono_us());
         let post = Post::new(PostOptions { always_base64: payload_base64 });
         let buffer = PyByteArray::new_with(py, READ_BYTES, |_| Ok(()))?.unbind();
-        let state = State { core, post, peers: Vec::new(), services: Vec::new() };
+        let state =
+            State { core, post, peers: Vec::new(), services: Vec::new(), protocol_log: None };
         let (alarm, driving) = (Alarm::default(), Driving::default());
         let (active_us, given_us) = (AtomicU64::new(0), AtomicU64::new(0));
         let (watch, reading) = (Arc::new(Watch::new()?), Reading::new());
@@ -205,6 +208,19 @@ impl Broker {
         let service = (state.services.len() - 1) as u32;
         state.core.serve(service, subject.as_bytes());
         Ok(())
+    }
+
+    /// Gives lines of the protocol to `handler(cid, text)`, or to nobody any more.
+    #[pyo3(signature = (handler))]
+    fn log_protocol(&self, handler: Option<Py<PyAny>>) {
+        let mut state = self.lock();
+        state.core.log_protocol(handler.is_some());
+        state.protocol_log = handler.map(Arc::new);
+    }
+
+    /// What the server says of itself in traces: the members of a JSON object, without its braces.
+    fn introduce(&self, members: &str) {
+        self.lock().core.introduce(members);
     }
 
     /// Counters over all connections.

@@ -150,7 +150,7 @@ impl Connection {
     }
 
     /// Lets the client in; input that was held goes on.
-    #[pyo3(signature = (*, verbose, pedantic, echo, headers, no_responders, permissions))]
+    #[pyo3(signature = (*, verbose, pedantic, echo, headers, no_responders, permissions, name))]
     #[allow(clippy::too_many_arguments)]
     fn accept(
         &self,
@@ -161,12 +161,14 @@ impl Connection {
         headers: bool,
         no_responders: bool,
         permissions: Option<&Permissions>,
+        name: &str,
     ) -> PyResult<()> {
         if !self.is_here() {
             return Ok(());
         }
         let permissions = permissions.map(|rules| Arc::clone(&rules.0));
-        let terms = Terms { verbose, pedantic, echo, headers, no_responders, permissions };
+        let name = name.into();
+        let terms = Terms { verbose, pedantic, echo, headers, no_responders, name, permissions };
         self.broker.get().with_counter(py, |core, counter| {
             core.accept(self.id, terms, counter, clock::mono_us());
         })?;

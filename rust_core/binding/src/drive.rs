@@ -123,6 +123,13 @@ impl Broker {
                 }
             }
             Event::Request(request) => self.request(py, &request)?,
+            Event::Line(line) => {
+                let handler = self.lock().protocol_log.clone();
+                if let Some(handler) = handler {
+                    handler.call1(py, (line.cid, PyBytes::new(py, &line.text)))?;
+                }
+            }
+            Event::Trace(trace) => self.lock().core.publish_trace(&trace, &clock::timestamp()),
             Event::Close { conn, abort } => {
                 let Some(peer) = self.lock().peer(conn) else { return Ok(()) };
                 self.close_transport(py, conn, &peer, abort)?;

@@ -57,10 +57,11 @@ fn settle(broker: &mut Broker, client: ConnId, closed: &mut Option<bool>) {
                     echo: !options.contains(&b'e'),
                     headers: !options.contains(&b'h'),
                     no_responders: !options.contains(&b'n'),
-                    permissions: None,
+                    ..Terms::default()
                 };
                 broker.accept(conn, terms, &mut (), 0);
             }
+            Event::Trace(trace) => broker.publish_trace(&trace, "T"),
             Event::Close { conn, abort } if conn == client => *closed = Some(abort),
             _ => {}
         }

@@ -40,6 +40,8 @@ pub struct Terms {
     pub headers: bool,
     /// Tell it when nobody listens to a request.
     pub no_responders: bool,
+    /// What it calls itself.
+    pub name: Box<str>,
     /// What it may publish and subscribe to; everything if absent.
     pub permissions: Option<Arc<Permissions>>,
 }
@@ -53,6 +55,7 @@ impl Default for Terms {
             echo: true,
             headers: false,
             no_responders: false,
+            name: Box::default(),
             permissions: None,
         }
     }

@@ -4,7 +4,9 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::conn::{Conn, Phase};
+use super::protocol_log::ProtocolLine;
 use super::spares::Spares;
+use super::trace::{self, Trace};
 use super::{Broker, ConnId, Event};
 use crate::nats;
 use crate::router::{Matches, SubId, Subscription};
@@ -40,6 +42,10 @@ struct Delivery<'a> {
     max_pending: usize,
     now_us: u64,
     spares: Spares,
+    /// What is noted of the message, if anything is.
+    trace: Option<Box<Trace>>,
+    /// What recipients are told, if that is logged.
+    log: Option<Vec<ProtocolLine>>,
     /// What deliveries add up to.
     count: usize,
     slow: bool,
@@ -68,6 +74,8 @@ impl Broker {
             max_pending: self.limits.max_pending,
             now_us,
             spares: std::mem::take(&mut self.spares),
+            trace: self.trace.take_if(|_| message.from.is_some()),
+            log: self.logging.then(Vec::new),
             count: 0,
             slow: false,
         };
@@ -89,9 +97,18 @@ impl Broker {
         }
         let (count, slow) = (delivery.count, delivery.slow);
         self.spares = delivery.spares;
+        let (trace, log) = (delivery.trace, delivery.log);
         self.line = line;
-        self.totals.out_msgs += count as u64;
-        self.totals.out_bytes += (count * size) as u64;
+        for line in log.into_iter().flatten() {
+            self.log_line(line);
+        }
+        let written = if trace.as_ref().is_some_and(|trace| trace.only) { 0 } else { count };
+        self.totals.out_msgs += written as u64;
+        self.totals.out_bytes += (written * size) as u64;
+        if let Some(mut trace) = trace {
+            self.look_up_stops(&mut trace);
+            self.trace = Some(trace);
+        }
         if !self.exhausted.is_empty() {
             self.end_exhausted();
         }
@@ -208,11 +225,24 @@ fn write(
         || message.only.is_some_and(|only| only != subscription.owner)
         || (conn.filtered && !conn.may_receive(message.subject))
     {
+        if let Some(trace) = &mut delivery.trace {
+            trace.note_refusal(conn, subscription, to_itself);
+        }
         return false;
     }
     if conn.pending() > delivery.max_pending {
         delivery.slow = true;
+        if let Some(trace) = &mut delivery.trace {
+            trace.note(subscription, trace::SLOW);
+        }
         return false;
+    }
+    if let Some(trace) = &mut delivery.trace {
+        trace.note(subscription, "");
+        if trace.only {
+            delivery.count += 1;
+            return true;
+        }
     }
     if conn.output.capacity() == 0 {
         conn.output = delivery.spares.take();
@@ -222,8 +252,14 @@ fn write(
         let mut line = Vec::new();
         let sid_at =
             nats::msg_parts(&mut line, message.subject, message.reply, 0, payload.len() - 2);
+        if let Some(log) = &mut delivery.log {
+            log.push(told(conn, subscription, &line, sid_at));
+        }
         conn.put(&line, sid_at, &subscription.sid, payload);
     } else {
+        if let Some(log) = &mut delivery.log {
+            log.push(told(conn, subscription, delivery.line, delivery.sid_at));
+        }
         conn.put(delivery.line, delivery.sid_at, &subscription.sid, message.body);
     }
     subscription.delivered += 1;
@@ -240,6 +276,27 @@ fn write(
     // Half way to being cut off, those who write are slowed down.
     delivery.slow |= conn.pending() > delivery.max_pending / 2;
     true
+}
+
+#[cold]
+fn told(conn: &Conn, subscription: &Subscription, line: &[u8], sid_at: usize) -> ProtocolLine {
+    let line = [&line[..sid_at], &subscription.sid, &line[sid_at..]].concat();
+    ProtocolLine::told(conn.cid, &line)
+}
+
+impl Trace {
+    fn note(&mut self, subscription: &Subscription, error: &'static str) {
+        self.met.push((subscription.owner, subscription.sid.clone(), error));
+    }
+
+    /// Notes why an open connection does not get the message; one that ends is not met at all.
+    fn note_refusal(&mut self, conn: &Conn, subscription: &Subscription, to_itself: bool) {
+        if conn.phase == Phase::Closing || subscription.is_exhausted() {
+            return;
+        }
+        let unheard = to_itself && !conn.terms.echo;
+        self.note(subscription, if unheard { trace::NO_ECHO } else { trace::DENIED });
+    }
 }
 
 impl Conn {

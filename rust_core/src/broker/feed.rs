@@ -195,9 +195,16 @@ impl Broker {
         conn.need = 0;
         match decode(input, max_line) {
             Decoded::Command(Command::Publish(publish), line) => {
+                // One that was admitted has been here before.
+                if self.logging && self.conn(id).is_some_and(|conn| !conn.admitted) {
+                    self.log_said(id, &Command::Publish(publish), &input[..line]);
+                }
                 self.publish_step(id, publish, line, input, desk, now_us)
             }
             Decoded::Command(command, line) => {
+                if self.logging {
+                    self.log_said(id, &command, &input[..line]);
+                }
                 self.carry_out(id, command, now_us);
                 Next::Done(line)
             }

@@ -11,11 +11,13 @@ mod deliver;
 mod feed;
 mod output;
 mod permissions;
+mod protocol_log;
 mod publish;
 mod replies;
 mod spares;
 mod subscribe;
 mod timers;
+mod trace;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -28,9 +30,11 @@ use crate::timer::Wheel;
 use conn::Conn;
 pub use conn::{ConnStats, Terms};
 pub use permissions::{ACK, InvalidSubject, Permissions, PermissionsBuilder, RAW_ACK};
+pub use protocol_log::ProtocolLine;
 use spares::Spares;
 pub use subscribe::SubscriptionInfo;
 use timers::Alarm;
+pub use trace::Trace;
 
 /// A connection's place in the broker, from [`Broker::open`] to [`Broker::remove`].
 pub type ConnId = u32;
@@ -88,6 +92,10 @@ pub enum Event {
     },
     /// A message for one of the server's own subjects.
     Request(Box<Request>),
+    /// A message was traced: give it to [`Broker::publish_trace`] with the time.
+    Trace(Box<Trace>),
+    /// A line of the protocol, for the log: see [`Broker::log_protocol`].
+    Line(Box<ProtocolLine>),
     /// Write what is left, unless `abort`, and close the connection.
     Close {
         /// Whose.
@@ -245,6 +253,12 @@ pub struct Broker {
     body: Vec<u8>,
     exhausted: Vec<SubId>,
     spares: Spares,
+    /// What is noted of the message on its way, if its sender wants to know.
+    trace: Option<Box<Trace>>,
+    traces: u64,
+    introduction: Box<str>,
+    /// Lines of the protocol become events.
+    logging: bool,
 }
 
 impl Broker {
@@ -270,6 +284,10 @@ impl Broker {
             body: Vec::new(),
             exhausted: Vec::new(),
             spares: Spares::default(),
+            trace: None,
+            traces: 0,
+            introduction: r#""name":"""#.into(),
+            logging: false,
         }
     }
 

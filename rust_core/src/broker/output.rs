@@ -72,12 +72,18 @@ impl Broker {
     pub fn write(&mut self, id: ConnId, bytes: &[u8]) {
         if let Some(output) = self.output_of(id) {
             output.extend_from_slice(bytes);
+            if self.logging {
+                self.log_told(id, bytes);
+            }
         }
     }
 
     pub(super) fn write_err(&mut self, id: ConnId, text: &[u8]) {
         if let Some(output) = self.output_of(id) {
             nats::err(output, text);
+            if self.logging {
+                self.log_told(id, &[b"-ERR ", text].concat());
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! A client publishes: checks, and the answer when nobody listens.
 
+use super::trace;
 use super::{Broker, Called, ConnId, Desk, DeskCall, Event, RAW_ACK, RESERVED, Request};
 use crate::broker::deliver::Message;
 use crate::nats::{self, Publish};
@@ -67,12 +68,30 @@ impl Broker {
 
         let allowed = conn.allowed || conn.may_answer(publish.subject, now_us);
         let no_responders = conn.terms.no_responders && !publish.reply.is_empty();
+        let answerable = conn.may_be_answered_at(publish.reply);
+        let verbose = conn.terms.verbose;
+        let headers = &body[..publish.headers];
+        let asked = if headers.is_empty() { None } else { trace::asked(headers) };
+        if let Some(asked) = &asked {
+            let rules = conn.terms.permissions.as_ref();
+            if !asked.destination.is_empty()
+                && rules.is_some_and(|rules| !rules.may_publish(asked.destination))
+            {
+                conn.route = route;
+                self.write_err(id, &violation(b"Publish to", asked.destination));
+                return;
+            }
+            self.start_trace(id, publish, asked, headers);
+        }
         if !allowed {
-            self.write_err(id, &violation(b"Publish to", publish.subject));
-        } else if !conn.may_be_answered_at(publish.reply) {
-            self.write_err(id, &violation(b"Publish with Reply of", publish.reply));
+            let error = violation(b"Publish to", publish.subject);
+            self.trace_error(&error);
+            self.write_err(id, &error);
+        } else if !answerable {
+            let error = violation(b"Publish with Reply of", publish.reply);
+            self.trace_error(&error);
+            self.write_err(id, &error);
         } else {
-            let verbose = conn.terms.verbose;
             let message = Message {
                 from: Some(id),
                 only: None,
@@ -81,16 +100,29 @@ impl Broker {
                 headers: publish.headers,
                 body,
             };
-            if publish.subject.starts_with(RESERVED) {
-                if self.command(id, &message, desk) && verbose {
-                    self.write(id, b"+OK\r\n");
+            let only_traced = asked.is_some_and(|asked| asked.only);
+            if publish.subject.starts_with(RESERVED) && !only_traced {
+                if self.command(id, &message, desk) {
+                    self.trace_served(publish.subject);
+                    if verbose {
+                        self.write(id, b"+OK\r\n");
+                    }
                 }
             } else {
                 if verbose {
                     self.write(id, b"+OK\r\n");
                 }
-                let delivered = self.deliver(&message, route.matches(), now_us)
-                    + self.request_services(id, &message);
+                let mut delivered = 0;
+                if !publish.subject.starts_with(RESERVED) {
+                    delivered += self.deliver(&message, route.matches(), now_us);
+                }
+                if !only_traced {
+                    let served = self.request_services(id, &message);
+                    if served > 0 {
+                        self.trace_served(publish.subject);
+                    }
+                    delivered += served;
+                }
                 if delivered == 0 && no_responders {
                     self.write_no_responders(id, publish);
                 }
@@ -99,6 +131,7 @@ impl Broker {
         if let Some(conn) = self.conn_mut(id) {
             conn.route = route;
         }
+        self.end_trace();
     }
 
     /// Answers a connection at `subject`, where its own subscriptions hear it and no others: whoever

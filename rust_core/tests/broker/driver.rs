@@ -17,6 +17,8 @@ pub struct Driver {
     pub stuck: Vec<ConnId>,
     /// Clients need not say who they are.
     pub welcome: bool,
+    /// The log of the protocol.
+    pub lines: Vec<(u64, String)>,
 }
 
 impl Driver {
@@ -34,6 +36,7 @@ impl Driver {
             requests: Vec::new(),
             stuck: Vec::new(),
             welcome: false,
+            lines: Vec::new(),
         }
     }
 
@@ -89,6 +92,7 @@ impl Driver {
                         echo: !text.contains("\"echo\":false"),
                         headers: !text.contains("\"headers\":false"),
                         no_responders: !text.contains("\"no_responders\":false"),
+                        name: "client".into(),
                         permissions: self.permissions.clone(),
                     };
                     self.broker.accept(conn, terms, &mut (), self.now_us);
@@ -108,6 +112,10 @@ impl Driver {
                     let before = self.closed.insert(conn, abort);
                     assert!(before.is_none() || abort, "closed twice");
                 }
+                Event::Line(line) => {
+                    self.lines.push((line.cid, String::from_utf8_lossy(&line.text).into_owned()))
+                }
+                Event::Trace(trace) => self.broker.publish_trace(&trace, "T"),
                 Event::Stall { conn } => self.stalled.push(conn),
                 Event::Hold { .. } | Event::Release { .. } => {}
             }

@@ -7,3 +7,4 @@ mod limits;
 mod permissions;
 mod splits;
 mod timers;
+mod tracing;
