@@ -41,6 +41,9 @@ def test_info_has_the_fields_clients_read() -> None:
     assert (fields["host"], fields["port"]) == ("0.0.0.0", 4333)
     assert (fields["client_id"], fields["client_ip"]) == (7, "10.0.0.1")
     assert (fields["proto"], fields["headers"], fields["max_payload"]) == (1, True, 1048576)
+    # Clients switch features on by these: there is no JetStream, whatever the version has.
+    assert (fields["version"], fields["api_lvl"]) == ("2.15.1", 0)
+    assert "jetstream" not in fields
     absent = {"auth_required", "tls_required", "tls_verify", "tls_available", "nonce", "ldm"}
     assert not absent & fields.keys()
 

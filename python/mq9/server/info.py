@@ -14,8 +14,10 @@ from mq9.server import nkeys
 
 # Clients switch features on by this number: it is the newest nats-server whose client protocol
 # is spoken here in full. The version of mq9 is in a field of its own.
-NATS_VERSION = "2.11.0"
+NATS_VERSION = "2.15.1"
 PROTOCOL = 1
+# Of JetStream's API, which clients look at besides the version: there is none.
+_API_LEVEL = 0
 
 
 @dataclass
@@ -76,6 +78,7 @@ def info_fields(
         **({"client_id": peer.client_id, "client_ip": peer.client_ip} if peer else {}),
         **({"nonce": peer.nonce} if peer and peer.nonce else {}),
         **({"ldm": True} if lame_duck else {}),
+        "api_lvl": _API_LEVEL,
         "mq9": __version__,
     }
 
