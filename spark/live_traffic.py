@@ -153,7 +153,9 @@ async def _work(
     done, back, poison = [], [], []
     for message, fate in zip(given, fates, strict=True):
         life = lives[mailbox, message.msg_id]
-        life.given(member)
+        # What a worker kept and asks for again is the same delivery.
+        if message.deliveries > life.deliveries:
+            life.given(member)
         # What has been delivered as often as it may be is given up when somebody asks next, which
         # may be never: here nobody leaves it to that.
         last_time = message.deliveries >= MAX_DELIVER

@@ -196,13 +196,101 @@ def test_groups_do_not_see_each_other(mail: Mail, box: str) -> None:
 
 
 def test_a_member_that_fetches_again_gets_its_messages_again(mail: Mail, box: str) -> None:
-    """All that it did not acknowledge, each counted; new ones behind them in order."""
+    """All that it did not acknowledge, as the same delivery; new ones in order."""
     mail.deliver(box)
     mail.deliver(box)
     assert ids(mail.fetch(box, "g")) == [0, 1]
     mail.deliver(box, priority="urgent")
     again = mail.fetch(box, "g")
-    assert [(entry["msg_id"], entry["deliveries"]) for entry in again] == [(2, 1), (0, 2), (1, 2)]
+    assert [(entry["msg_id"], entry["deliveries"]) for entry in again] == [(2, 1), (0, 1), (1, 1)]
+
+
+def test_fetching_again_over_the_same_connection_does_not_count_towards_max_deliver(
+    mail: Mail, create: Create, fresh_name: str
+) -> None:
+    """While its lease runs it is the same delivery, however often it is asked for."""
+    box = create(max_deliver=2, dead_letter=fresh_name)
+    mail.deliver(box)
+    for _ in range(5):
+        for member in ({}, {"member": "ada"}):
+            found = mail.fetch(box, "named" if member else "g", **member)
+            assert [(entry["msg_id"], entry["deliveries"]) for entry in found] == [(0, 1)]
+    mail.ack(box, "g", 0)
+    mail.ack(box, "named", 0)
+    assert mail.ask(f"MSG.QUERY.{fresh_name}")["error"] != ""
+
+
+def test_fetching_again_over_a_new_connection_counts(
+    mail: Mail, connect: Connect, create: Create, fresh_name: str
+) -> None:
+    """Its worker may have crashed."""
+    box = create(max_deliver=2, dead_letter=fresh_name)
+    mail.deliver(box)
+    for count in (1, 2):
+        worker = connect()
+        for _ in range(2):
+            [entry] = worker.fetch(box, "g", member="ada")
+            assert entry["deliveries"] == count
+        worker.close()
+    assert mail.fetch(box, "g", member="ada") == []
+    [dead] = mail.fetch(fresh_name)
+    assert dead["headers"]["mq9-dead-deliveries"] == ["2"]
+
+
+def test_fetching_again_after_the_lease_counts(mail: Mail, box: str) -> None:
+    """The time for that delivery is over: this is another."""
+    mail.deliver(box)
+    assert [entry["deliveries"] for entry in mail.fetch(box, "g", ack_wait_ms=100)] == [1]
+    watcher = request("g", WAIT_MS, member="somebody else", config={"max_wait_ms": 5000})
+    [entry] = mail.done(f"MSG.FETCH.{box}", watcher)["messages"]
+    assert entry["deliveries"] == 2
+
+
+def test_the_count_of_deliveries_is_the_same_after_a_restart(
+    own: Restarting, fresh_name: str
+) -> None:
+    """What was fetched three times over one connection was delivered once."""
+    with own.connect() as mail:
+        mail.done("MAILBOX.CREATE", {"name": fresh_name})
+        mail.deliver(fresh_name)
+        for _ in range(3):
+            mail.fetch(fresh_name, "g", member="ada")
+        own.restart(kill=True)
+    with own.connect() as mail:
+        assert [each["deliveries"] for each in mail.fetch(fresh_name, "g", member="ada")] == [2]
+
+
+def test_held_false_leaves_out_what_the_member_holds(mail: Mail, box: str) -> None:
+    """It gives only others, and the member holds both: one ACK confirms all of it in order."""
+    for _ in range(5):
+        mail.deliver(box)
+    others = {"config": {"held": False, "num_msgs": 2, "max_wait_ms": 0}}
+    fetch = {"group_name": "g", "deliver": "earliest"} | others
+    for expected in ([0, 1], [2, 3], [4], []):
+        assert ids(mail.done(f"MSG.FETCH.{box}", fetch)["messages"]) == expected
+    assert ids(mail.fetch(box, "g", member="somebody else")) == []
+    mail.ack(box, "g", 3)
+    assert ids(mail.fetch(box, "g")) == [4]
+    without = mail.ask(f"MSG.FETCH.{box}", others)
+    assert without["error"] == "config.held is given, but group_name is missing"
+
+
+def test_what_is_held_besides_is_confirmed_by_one_ack_after_a_restart_too(
+    own: Restarting, fresh_name: str
+) -> None:
+    """The order of deliveries is durable."""
+    config = {"held": False, "num_msgs": 1, "max_wait_ms": 0}
+    fetch = request("g", member="ada", deliver="earliest", config=config)
+    with own.connect() as mail:
+        mail.done("MAILBOX.CREATE", {"name": fresh_name})
+        for _ in range(3):
+            mail.deliver(fresh_name)
+        for msg_id in (0, 1, 2):
+            assert ids(mail.done(f"MSG.FETCH.{fresh_name}", fetch)["messages"]) == [msg_id]
+        own.restart(kill=True)
+    with own.connect() as mail:
+        mail.ack(fresh_name, "g", 1)
+        assert ids(mail.fetch(fresh_name, "g")) == [2]
 
 
 def test_workers_of_a_group_compete(mail: Mail, connect: Connect, box: str) -> None:

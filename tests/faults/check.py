@@ -50,6 +50,8 @@ class Group:
     times: Counter[int] = field(default_factory=Counter)
     holder: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Who was given a message in this life of the broker, and when that was asked for."""
+    given_to: dict[int, str] = field(default_factory=dict)
+    """Who was given it last in this life."""
     highest: dict[tuple[str, int], int] = field(default_factory=dict)
     """The highest message given for the first time, by worker and level."""
     outstanding: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -126,6 +128,7 @@ class Check:
         for box in self.boxes.values():
             for group in box.groups.values():
                 group.holder.clear()
+                group.given_to.clear()
                 group.outstanding.clear()
                 group.highest = {
                     lane: highest for lane, highest in group.highest.items() if lane[0] == ""
@@ -239,7 +242,9 @@ class Check:
         entry: tuple[int, int, int],
     ) -> None:
         msg_id, level, deliveries = entry
-        if deliveries <= group.times[msg_id]:
+        # Whoever was given it last may ask again: that is the same delivery.
+        again = group.given_to.get(msg_id) == worker and deliveries == group.times[msg_id]
+        if deliveries <= group.times[msg_id] and not again:
             self._wrong(
                 "not marked", f"{what}: deliveries {deliveries} after {group.times[msg_id]}"
             )
@@ -247,6 +252,7 @@ class Check:
             self._wrong("too often", f"{what}: delivery {deliveries} of {box.max_deliver}")
         first = not group.times[msg_id]
         group.times[msg_id] = deliveries
+        group.given_to[msg_id] = worker
         holder, since_ns = group.holder.get(msg_id, (worker, 0))
         if holder != worker and at_ns < since_ns + box.ack_wait_ns:
             self._wrong("given twice", f"{what}: though {holder} had it")

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from tests.exported import check, manifest, read
+from tests.mail import Mail, ids
 from tests.peers import Serve, until
 from tests.restarts import Restarting
 from tests.traffic import DEAD, Traffic
@@ -47,6 +48,22 @@ def export_all(data: Path, out: Path, traffic: Traffic, *more: str) -> None:
         return len(sent) >= len(traffic.answered) and mortal <= over
 
     until(settled, "everything was due", deadline_s=30)
+
+
+def test_fetching_again_what_is_held_is_no_event(serve: Serve, tmp_path: Path) -> None:
+    server = serve()
+    with Mail(server.url) as mail:
+        mail.done("MAILBOX.CREATE", {"name": "box"})
+        mail.deliver("box")
+        mail.fetch("box", "g")
+        mail.deliver("box", priority="urgent")
+        assert ids(mail.fetch("box", "g")) == [1, 0]
+        mail.ack("box", "g", 0, kind="nak")
+        assert ids(mail.fetch("box", "g")) == [1, 0]
+    export(server.log_file.parent / "data", tmp_path / "out")
+    events = sorted(read(tmp_path / "out", "events"), key=lambda row: (row["offset"], row["seq"]))
+    given = [(row["kind"], row["msg_id"], row["count"]) for row in events if row["count"]]
+    assert given == [("deliver", 0, 1), ("deliver", 1, 1), ("redeliver", 0, 2)]
 
 
 def test_an_export_is_what_the_clients_know(serve: Serve, tmp_path: Path) -> None:

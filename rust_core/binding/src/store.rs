@@ -297,6 +297,7 @@ impl Store {
             max_bytes,
             max_level,
             ack_wait_ms,
+            held: true,
             wait_ms,
             conn,
         };

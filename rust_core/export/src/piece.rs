@@ -138,7 +138,7 @@ impl<'a> Piece<'a> {
                 let (kind, cause) = departure(cause);
                 teller.ids(kind, stamp, ranges, More { cause, ..More::default() })
             }
-            Op::Delivered { stamp: Some(stamp), group, member, ranges } => {
+            Op::Delivered { stamp: Some(stamp), group, member, ranges, .. } => {
                 let more = More { group: Some(group), member: Some(member), ..More::default() };
                 teller.deliveries(stamp, ranges, more)
             }
@@ -243,7 +243,7 @@ impl<'a> Teller<'_, 'a> {
     /// `None` if the record is malformed.
     fn deliveries(&mut self, stamp: Stamp<'a>, ranges: &'a [u8], more: More<'a>) -> Option<()> {
         let ranges = DeliveryRanges::decode(ranges).filter(|ranges| ranges.total() <= MOST_IDS)?;
-        for (level, count, ids) in ranges.runs() {
+        for (level, count, ids) in ranges.deliveries() {
             let kind = if count > 1 { "redeliver" } else { "deliver" };
             let more = More { level: Some(level.number()), count: Some(count), ..more };
             self.run(kind, stamp, Some(ids.start), (ids.end - ids.start) as u32, more);

@@ -15,6 +15,8 @@ pub(super) struct LeaseId(Slot);
 #[derive(Debug)]
 struct Lease {
     deadline_ms: u64,
+    /// The connection that they were given to; none if they rest, or nobody knows.
+    conn: Option<u64>,
     /// Messages still under it. Never 0 between calls of the group.
     live: usize,
     /// All messages that were ever under it.
@@ -30,8 +32,8 @@ pub(super) struct Leases {
 
 impl Leases {
     /// A new lease. The caller must add a message, or it stays until its deadline.
-    pub(super) fn open(&mut self, deadline_ms: u64) -> LeaseId {
-        let lease = Lease { deadline_ms, live: 0, msg_ids: Vec::new() };
+    pub(super) fn open(&mut self, deadline_ms: u64, conn: Option<u64>) -> LeaseId {
+        let lease = Lease { deadline_ms, conn, live: 0, msg_ids: Vec::new() };
         let id = LeaseId(self.table.insert(lease));
         self.by_deadline.insert((deadline_ms, id));
         id
@@ -56,6 +58,10 @@ impl Leases {
 
     pub(super) fn deadline_ms(&self, id: LeaseId) -> Option<u64> {
         self.table.get(id.0).map(|lease| lease.deadline_ms)
+    }
+
+    pub(super) fn conn(&self, id: LeaseId) -> Option<u64> {
+        self.table.get(id.0).and_then(|lease| lease.conn)
     }
 
     pub(super) fn next_deadline_ms(&self) -> Option<u64> {

@@ -17,7 +17,7 @@
 //!
 //! Four facts hold between calls. A delivery without a lease is in `available`, one with a lease is
 //! not. A pending `msg_id` is below the cursor of its level. The deliveries of a member are what is left
-//! of its last batch: a new batch detaches the rest. And no lease and no member is without deliveries.
+//! of its last batch, and of the batches that this one was asked for besides: any other new batch detaches the rest. And no lease and no member is without deliveries.
 
 mod codec;
 mod lease;
@@ -57,6 +57,15 @@ pub struct Pending<'a> {
     pub member: Option<&'a Member>,
     /// Until when it is out or parked; `None` if it may be delivered again now.
     pub until_mono_ms: Option<u64>,
+}
+
+/// How long a member may hold messages, and where they went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    /// Until then they are its own.
+    pub until_mono_ms: u64,
+    /// The connection: over it, giving them again is the same delivery.
+    pub conn: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -104,23 +113,24 @@ impl Group {
         *self = Group::new(start);
     }
 
-    /// `member` received these messages, in this order. They are its own until `lease_until_mono_ms`;
+    /// `member` received these messages, in this order. They are its own as `hold` says;
     /// without one (replay) they may be delivered again at once. What it held and did not receive
-    /// again is detached: available to all, confirmed only by name. Nothing delivered changes nothing.
-    /// Returns how many were detached.
+    /// again is detached: available to all, confirmed only by name; unless it `keeps` that. Nothing delivered
+    /// changes nothing. Returns how many were detached.
     pub fn apply_delivered(
         &mut self,
         member: &Member,
         deliveries: impl IntoIterator<Item = Delivered>,
-        lease_until_mono_ms: Option<u64>,
+        hold: Option<Hold>,
+        keeps: bool,
     ) -> usize {
         let mut deliveries = deliveries.into_iter().peekable();
         if deliveries.peek().is_none() {
             return 0;
         }
         let member = self.members.enter(member);
-        let lease = lease_until_mono_ms.map(|deadline_ms| self.leases.open(deadline_ms));
-        let (held, gone) = self.members.take_batch(member);
+        let lease = hold.map(|hold| self.leases.open(hold.until_mono_ms, Some(hold.conn)));
+        let (held, gone) = if keeps { Default::default() } else { self.members.take_batch(member) };
         self.forget_gone(gone);
         for delivered in deliveries {
             self.deliver(delivered, Some(member), lease);
@@ -185,7 +195,8 @@ impl Group {
         if deadline_ms.is_some_and(|deadline_ms| deadline_ms >= until_mono_ms) {
             return true;
         }
-        let lease = self.leases.open(until_mono_ms);
+        let conn = delivery.lease.and_then(|lease| self.leases.conn(lease));
+        let lease = self.leases.open(until_mono_ms, conn);
         self.leases.add(lease, msg_id);
         match delivery.lease.replace(lease) {
             Some(old) => self.leases.leave(old),
@@ -356,7 +367,7 @@ impl Group {
         let Some(mut delivery) = self.deliveries.get(msg_id).copied() else { return };
         self.let_go(msg_id, &delivery);
         delivery.member = None;
-        delivery.lease = until_mono_ms.map(|deadline_ms| self.leases.open(deadline_ms));
+        delivery.lease = until_mono_ms.map(|deadline_ms| self.leases.open(deadline_ms, None));
         match delivery.lease {
             Some(lease) => self.leases.add(lease, msg_id),
             None => drop(self.available.insert((delivery.level, msg_id))),

@@ -11,7 +11,7 @@ use crate::mailbox::{Entry, Lane, Level};
 use super::member::MemberId;
 use super::{Delivered, Delivery, Group, Member};
 
-/// How much one fetch may take.
+/// How much one fetch may take, and of what.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchLimits {
     /// At most this many messages.
@@ -24,6 +24,10 @@ pub struct FetchLimits {
     pub max_deliver: u32,
     /// No new message while this many are delivered and not acknowledged; 0 for no limit.
     pub max_ack_pending: usize,
+    /// The member gets what it holds again.
+    pub held: bool,
+    /// The connection that asks.
+    pub conn: u64,
 }
 
 /// A message chosen by a fetch.
@@ -35,6 +39,8 @@ pub struct Pick {
     pub entry: Entry,
     /// How many times it has been delivered, this time included unless it is dead.
     pub count: u32,
+    /// The member holds it, from this connection: it is the delivery that was, not another.
+    pub again: bool,
 }
 
 impl Pick {
@@ -69,7 +75,7 @@ impl Group {
         lanes: &[(Level, Lane)],
         limits: &FetchLimits,
     ) -> Plan {
-        let own = self.own(member);
+        let own = if limits.held { self.own(member) } else { Vec::new() };
         let mut plan = Plan::default();
         let mut bytes_left = limits.max_bytes;
         let mut new = 0;
@@ -83,12 +89,15 @@ impl Group {
                 if plan.picks.len() >= limits.max_msgs {
                     return plan;
                 }
-                if limits.max_deliver > 0 && delivery.count >= limits.max_deliver {
-                    plan.dead.push(Pick { level, entry, count: delivery.count });
+                let conn = delivery.lease.and_then(|lease| self.leases.conn(lease));
+                let again = conn == Some(limits.conn);
+                let count = delivery.count;
+                if !again && limits.max_deliver > 0 && count >= limits.max_deliver {
+                    plan.dead.push(Pick { level, entry, count, again });
                     continue;
                 }
-                let count = delivery.count.saturating_add(1);
-                if !plan.pick(Pick { level, entry, count }, &mut bytes_left) {
+                let count = if again { count } else { count.saturating_add(1) };
+                if !plan.pick(Pick { level, entry, count, again }, &mut bytes_left) {
                     return plan;
                 }
             }
@@ -99,7 +108,7 @@ impl Group {
                     break;
                 }
                 if plan.picks.len() >= limits.max_msgs
-                    || !plan.pick(Pick { level, entry, count: 1 }, &mut bytes_left)
+                    || !plan.pick(Pick { level, entry, count: 1, again: false }, &mut bytes_left)
                 {
                     return plan;
                 }
@@ -114,7 +123,7 @@ impl Group {
         let delivered = self.available.iter().filter_map(|&(level, msg_id)| {
             let count = self.deliveries.get(msg_id)?.count;
             let (_, lane) = lanes.iter().find(|(l, _)| *l == level)?;
-            Some(Pick { level, entry: lane.get(msg_id)?, count })
+            Some(Pick { level, entry: lane.get(msg_id)?, count, again: false })
         });
         delivered.filter(|pick| pick.count >= max_deliver).collect()
     }

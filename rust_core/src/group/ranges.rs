@@ -6,7 +6,8 @@
 //! | bytes | deliveries                     |   | bytes | ids               |
 //! | ----- | ------------------------------ | - | ----- | ----------------- |
 //! | 4     | n                              |   | 4     | n                 |
-//! | 17    | n × level u8, count u32,       |   | 12    | n × first u64,    |
+//! | 17    | n × level u8 (128 more if it   |   |       |                   |
+//! |       | was held), count u32,          |   | 12    | n × first u64,    |
 //! |       | first u64, len u32             |   |       | len u32           |
 //!
 //! Decoding checks every run and expands none: a few bytes may stand for more ids than fit in memory,
@@ -15,16 +16,27 @@
 use crate::mailbox::Level;
 use crate::wire::bytes::Reader;
 
-use super::Delivered;
+use super::{Delivered, Pick};
 
 const DELIVERY_RUN_LEN: usize = 17;
 const ID_RUN_LEN: usize = 12;
+/// In the byte of the level: the member held these, and was given them again as the same delivery.
+const AGAIN: u8 = 0x80;
 
 /// Appends deliveries in this order; consecutive ids of the same level and count become one run.
 pub fn encode_deliveries(deliveries: impl IntoIterator<Item = Delivered>, out: &mut Vec<u8>) {
     let keyed = deliveries.into_iter().map(|d| ((d.level, d.count), d.msg_id));
     encode_runs(keyed, out, |(level, count), out| {
         out.push(level.number());
+        out.extend_from_slice(&count.to_le_bytes());
+    });
+}
+
+/// Appends what was picked for a member, in this order, as [`encode_deliveries`] does.
+pub fn encode_picks(picks: &[Pick], out: &mut Vec<u8>) {
+    let keyed = picks.iter().map(|pick| ((pick.level, pick.count, pick.again), pick.entry.msg_id));
+    encode_runs(keyed, out, |(level, count, again), out| {
+        out.push(level.number() | if again { AGAIN } else { 0 });
         out.extend_from_slice(&count.to_le_bytes());
     });
 }
@@ -96,6 +108,9 @@ fn runs(bytes: &[u8], run_len: usize) -> Option<Reader<'_>> {
     (input.rest().len() == count.checked_mul(run_len)?).then_some(input)
 }
 
+/// Level, count and ids of a run of deliveries.
+pub type DeliveryRun = (Level, u32, std::ops::Range<u64>);
+
 /// Deliveries written by [`encode_deliveries`], checked and not expanded.
 #[derive(Debug, Clone)]
 pub struct DeliveryRanges<'a>(Reader<'a>);
@@ -124,15 +139,23 @@ impl<'a> DeliveryRanges<'a> {
     }
 
     /// The runs in the order they were given: level, count and ids of each.
-    pub fn runs(&self) -> impl Iterator<Item = (Level, u32, std::ops::Range<u64>)> + use<'a> {
+    pub fn runs(&self) -> impl Iterator<Item = DeliveryRun> + use<'a> {
         let mut rest = self.0;
-        std::iter::from_fn(move || Self::run(&mut rest))
+        std::iter::from_fn(move || Self::run(&mut rest).map(|(run, _)| run))
     }
 
-    fn run(input: &mut Reader<'_>) -> Option<(Level, u32, std::ops::Range<u64>)> {
-        let level = Level::new(input.u8()?)?;
+    /// The same without what the member held and was only given again.
+    pub fn deliveries(&self) -> impl Iterator<Item = DeliveryRun> + use<'a> {
+        let mut rest = self.0;
+        let runs = std::iter::from_fn(move || Self::run(&mut rest));
+        runs.filter_map(|(run, again)| (!again).then_some(run))
+    }
+
+    fn run(input: &mut Reader<'_>) -> Option<(DeliveryRun, bool)> {
+        let first = input.u8()?;
+        let level = Level::new(first & !AGAIN)?;
         let count = input.u32()?;
-        Some((level, count, run(input.u64()?, input.u32()?)?))
+        Some(((level, count, run(input.u64()?, input.u32()?)?), first & AGAIN != 0))
     }
 }
 

@@ -107,6 +107,9 @@ impl Post {
                 Some(GroupFetch { name, member, force })
             }
             (None, Some(_)) => return Err("member is given, but group_name is missing".into()),
+            (None, None) if config.held == Some(false) => {
+                return Err("config.held is given, but group_name is missing".into());
+            }
             (None, None) if force => {
                 return Err("force_deliver is given, but group_name is missing".into());
             }
@@ -129,6 +132,7 @@ impl Post {
             max_bytes: config.max_bytes()?,
             max_level: config.max_level()?,
             ack_wait_ms: config.ack_wait_ms()?,
+            held: config.held.unwrap_or(true),
             wait_ms: config.max_wait_ms()?,
             conn: cid,
         };

@@ -37,6 +37,7 @@ pub(super) struct FetchConfig {
     pub ack_wait_ms: Option<u64>,
     pub max_bytes: Option<u64>,
     pub min_priority: Option<Priority>,
+    pub held: Option<bool>,
     pub format: Option<Format>,
 }
 

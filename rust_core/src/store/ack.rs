@@ -168,6 +168,6 @@ impl Store {
         let slot = self.state.slot(index)?;
         let pending = slot.group(at)?.group.pending(msg_id)?;
         let (level, entry) = slot.mailbox.get(msg_id)?;
-        Some(Pick { level, entry, count: pending.delivered.count })
+        Some(Pick { level, entry, count: pending.delivered.count, again: false })
     }
 }

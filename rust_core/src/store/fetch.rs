@@ -5,7 +5,7 @@ use super::dead_letter::Reason;
 use super::fetched::Fetched;
 use super::{Store, space_for};
 use crate::error::{Error, Result};
-use crate::group::{FetchLimits, Member, Pick, Plan, ranges};
+use crate::group::{FetchLimits, Hold, Member, Pick, Plan, ranges};
 use crate::log::Space;
 use crate::mailbox::{EXPIRES, Entry, LEVELS, Level, Mailbox};
 use crate::time::Now;
@@ -69,6 +69,8 @@ pub struct Fetch {
     pub max_level: Level,
     /// How long the member may hold the messages; 0 is the mailbox's or store's default.
     pub ack_wait_ms: u64,
+    /// A member of a group gets what it holds again; else only others, besides.
+    pub held: bool,
     /// How long to wait if there is nothing.
     pub wait_ms: u64,
     /// The connection that asks.
@@ -86,6 +88,7 @@ impl Fetch {
             max_bytes: u64::MAX,
             max_level: Level::LOWEST,
             ack_wait_ms: 0,
+            held: true,
             wait_ms: 0,
             conn: 0,
         }
@@ -247,16 +250,17 @@ impl Store {
         let deliveries = plan.picks.iter().map(Pick::delivered);
         if !self.state.in_memory(index) {
             let mut encoded = Vec::new();
-            ranges::encode_deliveries(deliveries.clone(), &mut encoded);
-            let member = member_name(&member);
+            ranges::encode_picks(&plan.picks, &mut encoded);
+            let (member, keeps) = (member_name(&member), !request.held);
             let stamp = Some(Stamp { time_ms: now.wall_ms, address: &request.address });
-            let op = Op::Delivered { stamp, group: &group.name, member, ranges: &encoded };
+            let op = Op::Delivered { stamp, group: &group.name, member, keeps, ranges: &encoded };
             let space = space_for(&[&op]);
             self.log.reserve(space, Space::Deliver, now.wall_ms).map_err(Unread::Failed)?;
             self.append(index, 0, &op);
         }
         let until = now.mono_ms.saturating_add(self.ack_wait(index, request.ack_wait_ms));
-        if self.state.deliver(index, at, &member, deliveries, Some(until)) > 0 {
+        let hold = Some(Hold { until_mono_ms: until, conn: request.conn });
+        if self.state.deliver(index, at, &member, deliveries, hold, !request.held) > 0 {
             // What the member held and was not given again is anybody's now.
             self.mark_ready(index);
         }
@@ -288,6 +292,8 @@ impl Store {
                 max_level: request.max_level,
                 max_deliver: policy.max_deliver,
                 max_ack_pending: policy.max_ack_pending as usize,
+                held: request.held,
+                conn: request.conn,
             };
             let lanes = slot.mailbox.lanes();
             let plan = slot.group(at)?.group.plan_fetch(member, lanes, &limits);

@@ -212,8 +212,8 @@ impl<'s> Replay<'s> {
                 let _ = self.note_assigned(index, next_id);
                 self.state.reset_group(index, group, start);
             }
-            Op::Delivered { group, member, ranges, .. } => {
-                self.deliver(index, group, member, &DeliveryRanges::decode(ranges)?)?;
+            Op::Delivered { group, member, keeps, ranges, .. } => {
+                self.deliver(index, group, member, keeps, &DeliveryRanges::decode(ranges)?)?;
             }
             Op::Acked { group, ranges, .. } => {
                 let msg_ids = self.present(index, ranges)?;
@@ -260,6 +260,7 @@ impl<'s> Replay<'s> {
         index: u32,
         group: &str,
         member: MemberName<'_>,
+        keeps: bool,
         ranges: &DeliveryRanges<'_>,
     ) -> Option<()> {
         self.note_assigned(index, ranges.runs().map(|(_, _, ids)| ids.end).max().unwrap_or(0))?;
@@ -278,7 +279,7 @@ impl<'s> Replay<'s> {
             delivered.extend(found.map(|msg_id| Delivered { level, msg_id, count }));
         }
         self.state.recover_deliveries(index, group, lost);
-        self.state.deliver(index, group, &member, delivered, None);
+        self.state.deliver(index, group, &member, delivered, None, keeps);
         Some(())
     }
 

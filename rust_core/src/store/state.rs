@@ -13,7 +13,7 @@ use super::live::{LiveBytes, Tally};
 use super::slot::{GroupSlot, Slot};
 use super::slots::Slots;
 use super::timers::{Purpose, Timer, Timers};
-use crate::group::{Delivered, Group, Member};
+use crate::group::{Delivered, Group, Hold, Member};
 use crate::log::{Lsn, Segment};
 use crate::mailbox::{Delayed, EXPIRES, Entry, KEYED, LEVELS, Level, Mailbox, Policy, Tier};
 use crate::time::Now;
@@ -429,7 +429,7 @@ impl State {
         debug_assert!(old.is_none(), "one timer for a group");
     }
 
-    /// Messages were given to a member, until `lease_until_ms` of the monotonic clock. Returns how many
+    /// Messages were given to a member, to hold and maybe to keep besides what it held. Returns how many
     /// others it held until then.
     pub fn deliver(
         &mut self,
@@ -437,10 +437,11 @@ impl State {
         group: usize,
         member: &Member,
         deliveries: impl IntoIterator<Item = Delivered>,
-        lease_until_ms: Option<u64>,
+        hold: Option<Hold>,
+        keeps: bool,
     ) -> usize {
         let slot = self.slot_mut(index).and_then(|slot| slot.group_mut(group));
-        slot.map_or(0, |slot| slot.group.apply_delivered(member, deliveries, lease_until_ms))
+        slot.map_or(0, |slot| slot.group.apply_delivered(member, deliveries, hold, keeps))
     }
 
     /// Messages were given to a member, and the record of that is lost.

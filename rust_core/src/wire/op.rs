@@ -155,6 +155,9 @@ impl<'a> Message<'a> {
     }
 }
 
+/// In the first byte of a member: it keeps what it held.
+const KEEPS: u8 = 2;
+
 /// Who received a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberName<'a> {
@@ -170,28 +173,31 @@ pub enum MemberName<'a> {
 }
 
 impl<'a> MemberName<'a> {
-    /// Appends the name.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends the name, and whether the member keeps what it held.
+    pub fn encode(&self, keeps: bool, out: &mut Vec<u8>) {
+        let keeps = if keeps { KEEPS } else { 0 };
         match self {
             MemberName::Named(name) => {
-                out.put_u8(0);
+                out.put_u8(keeps);
                 out.put_short(name.as_bytes());
             }
             MemberName::Conn { epoch, conn } => {
-                out.put_u8(1);
+                out.put_u8(1 | keeps);
                 out.put_u32(*epoch);
                 out.put_u64(*conn);
             }
         }
     }
 
-    /// Takes a name off the front.
-    pub fn decode(from: &mut Reader<'a>) -> Option<MemberName<'a>> {
-        match from.u8()? {
-            0 => Some(MemberName::Named(from.short_str()?)),
-            1 => Some(MemberName::Conn { epoch: from.u32()?, conn: from.u64()? }),
-            _ => None,
-        }
+    /// Takes a name off the front, and whether the member keeps what it held.
+    pub fn decode(from: &mut Reader<'a>) -> Option<(MemberName<'a>, bool)> {
+        let first = from.u8()?;
+        let member = match first & !KEEPS {
+            0 => MemberName::Named(from.short_str()?),
+            1 => MemberName::Conn { epoch: from.u32()?, conn: from.u64()? },
+            _ => return None,
+        };
+        Some((member, first & KEEPS != 0))
     }
 }
 
@@ -265,6 +271,8 @@ pub enum Op<'a> {
         group: &'a str,
         /// The member.
         member: MemberName<'a>,
+        /// It keeps what it held besides; else that went back.
+        keeps: bool,
         /// Encoded delivery ranges in delivery order.
         ranges: &'a [u8],
     },
@@ -380,10 +388,10 @@ impl<'a> Op<'a> {
                 }
                 out.put_u64(*next_id);
             }
-            Op::Delivered { stamp, group, member, ranges } => {
+            Op::Delivered { stamp, group, member, keeps, ranges } => {
                 put_stamp(*stamp, out);
                 out.put_short(group.as_bytes());
-                member.encode(out);
+                member.encode(*keeps, out);
                 out.extend_from_slice(ranges);
             }
             Op::Acked { stamp, group, ranges } | Op::Returned { stamp, group, ranges } => {
@@ -478,8 +486,8 @@ impl<'a> Op<'a> {
 
     fn decode_delivered(stamp: Option<Stamp<'a>>, from: &mut Reader<'a>) -> Option<Op<'a>> {
         let group = from.short_str()?;
-        let member = MemberName::decode(from)?;
-        Some(Op::Delivered { stamp, group, member, ranges: from.rest() })
+        let (member, keeps) = MemberName::decode(from)?;
+        Some(Op::Delivered { stamp, group, member, keeps, ranges: from.rest() })
     }
 
     fn decode_acked(stamp: Option<Stamp<'a>>, from: &mut Reader<'a>) -> Option<Op<'a>> {

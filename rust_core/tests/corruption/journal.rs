@@ -109,7 +109,11 @@ pub fn delivered(
     let deliveries = ids.map(|msg_id| Delivered { level, msg_id, count: 1 });
     encode_deliveries(deliveries, &mut ranges);
     let member = MemberName::Named("m");
-    journal.op(0, number, &Op::Delivered { stamp: None, group, member, ranges: &ranges })
+    journal.op(
+        0,
+        number,
+        &Op::Delivered { stamp: None, group, member, keeps: false, ranges: &ranges },
+    )
 }
 
 /// Appends an acknowledgement.

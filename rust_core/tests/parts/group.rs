@@ -6,22 +6,26 @@ use mq9_core::group::{Delivered, FetchLimits, Group, Member, Pick, Plan};
 use mq9_core::log::Lsn;
 use mq9_core::mailbox::{Entry, LEVELS, Lane, Level};
 
-const URGENT: Level = Level::URGENT;
-const NORMAL: Level = Level::NORMAL;
+use crate::group_held::hold;
 
-const ALL: FetchLimits = FetchLimits {
+const URGENT: Level = Level::URGENT;
+pub const NORMAL: Level = Level::NORMAL;
+
+pub const ALL: FetchLimits = FetchLimits {
     max_msgs: 100,
     max_bytes: u64::MAX,
     max_level: Level::NOTIFY,
     max_deliver: 0,
     max_ack_pending: 0,
+    held: true,
+    conn: 99,
 };
 
 fn up_to(max_msgs: usize) -> FetchLimits {
     FetchLimits { max_msgs, ..ALL }
 }
 
-fn lane(level: Level, ids: impl IntoIterator<Item = u64>) -> (Level, Lane) {
+pub fn lane(level: Level, ids: impl IntoIterator<Item = u64>) -> (Level, Lane) {
     let mut lane = Lane::default();
     for msg_id in ids {
         lane.put(Entry { msg_id, at: Lsn::NONE, len: 10, create_ms: 0, flags: 0 });
@@ -29,28 +33,28 @@ fn lane(level: Level, ids: impl IntoIterator<Item = u64>) -> (Level, Lane) {
     (level, lane)
 }
 
-fn m(number: u64) -> Member {
+pub fn m(number: u64) -> Member {
     Member::Conn { epoch: 1, conn: number }
 }
 
-fn group() -> Group {
+pub fn group() -> Group {
     Group::new([0; LEVELS])
 }
 
-fn ids(picks: &[Pick]) -> Vec<u64> {
+pub fn ids(picks: &[Pick]) -> Vec<u64> {
     picks.iter().map(|pick| pick.entry.msg_id).collect()
 }
 
-fn counts(picks: &[Pick]) -> Vec<u32> {
+pub fn counts(picks: &[Pick]) -> Vec<u32> {
     picks.iter().map(|pick| pick.count).collect()
 }
 
-fn deliver(group: &mut Group, member: &Member, plan: &Plan, until: u64) {
-    group.apply_delivered(member, plan.picks.iter().map(Pick::delivered), Some(until));
+pub fn deliver(group: &mut Group, member: &Member, plan: &Plan, until: u64) {
+    group.apply_delivered(member, plan.picks.iter().map(Pick::delivered), hold(until), false);
 }
 
 /// Fetches with a lease until 1000, and says which messages came.
-fn fetch(
+pub fn fetch(
     group: &mut Group,
     member: &Member,
     lanes: &[(Level, Lane)],
@@ -98,8 +102,13 @@ fn a_fetch_is_ordered_by_level_and_then_by_msg_id() {
 fn within_a_level_redeliveries_come_before_new_messages() {
     let lanes = [lane(URGENT, [4, 9]), lane(NORMAL, [0, 1, 2, 3, 8])];
     let mut g = group();
-    g.apply_delivered(&m(1), [one(URGENT, 4, 1), one(NORMAL, 0, 1), one(NORMAL, 1, 1)], Some(9));
-    g.apply_delivered(&m(2), [one(NORMAL, 2, 1)], Some(9));
+    g.apply_delivered(
+        &m(1),
+        [one(URGENT, 4, 1), one(NORMAL, 0, 1), one(NORMAL, 1, 1)],
+        hold(9),
+        false,
+    );
+    g.apply_delivered(&m(2), [one(NORMAL, 2, 1)], hold(9), false);
     g.nak(2, None);
     let plan = g.plan_fetch(&m(1), &lanes, &ALL);
     assert_eq!(ids(&plan.picks), [4, 9, 0, 1, 2, 3, 8]);
@@ -206,8 +215,8 @@ fn a_fetch_that_brings_nothing_changes_nothing() {
     let lanes = [lane(NORMAL, 0..2)];
     let mut g = group();
     fetch(&mut g, &m(1), &lanes, ALL);
-    g.apply_delivered(&m(1), [], Some(5000));
-    g.apply_delivered(&m(2), [], Some(5000));
+    g.apply_delivered(&m(1), [], hold(5000), false);
+    g.apply_delivered(&m(2), [], hold(5000), false);
     assert_eq!((g.holders(), g.leases(), g.next_deadline_ms()), (1, 1, Some(1000)));
     assert_eq!(ack(&mut g, 1), [0, 1]);
 }
@@ -362,7 +371,12 @@ fn a_lease_ends_with_its_last_message() {
 fn a_message_delivered_max_deliver_times_is_dead_and_does_not_count_against_max_msgs() {
     let lanes = [lane(NORMAL, 0..5)];
     let mut g = group();
-    g.apply_delivered(&m(1), [one(NORMAL, 0, 3), one(NORMAL, 1, 2), one(NORMAL, 2, 3)], Some(1000));
+    g.apply_delivered(
+        &m(1),
+        [one(NORMAL, 0, 3), one(NORMAL, 1, 2), one(NORMAL, 2, 3)],
+        hold(1000),
+        false,
+    );
     g.release_member(&m(1));
     let limits = FetchLimits { max_deliver: 3, max_msgs: 2, ..ALL };
     for member in [m(1), m(2)] {
@@ -381,12 +395,22 @@ fn max_ack_pending_holds_back_new_messages_only() {
     let lanes = [lane(URGENT, [9]), lane(NORMAL, 0..8)];
     let limits = FetchLimits { max_ack_pending: 3, max_deliver: 2, ..ALL };
     let mut g = group();
-    g.apply_delivered(&m(1), [one(NORMAL, 0, 1), one(NORMAL, 1, 1), one(NORMAL, 2, 1)], None);
+    g.apply_delivered(
+        &m(1),
+        [one(NORMAL, 0, 1), one(NORMAL, 1, 1), one(NORMAL, 2, 1)],
+        None,
+        false,
+    );
     assert_eq!(ids(&g.plan_fetch(&m(1), &lanes, &limits).picks), [0, 1, 2]);
     assert_eq!(ids(&g.plan_fetch(&m(2), &lanes, &limits).picks), [0, 1, 2]);
     g.apply_acked([0]);
     assert_eq!(ids(&g.plan_fetch(&m(2), &lanes, &limits).picks), [9, 1, 2]);
-    g.apply_delivered(&m(2), [one(URGENT, 9, 1), one(NORMAL, 1, 2), one(NORMAL, 2, 2)], None);
+    g.apply_delivered(
+        &m(2),
+        [one(URGENT, 9, 1), one(NORMAL, 1, 2), one(NORMAL, 2, 2)],
+        None,
+        false,
+    );
     let plan = g.plan_fetch(&m(2), &lanes, &limits);
     assert_eq!((ids(&plan.picks), ids(&plan.dead)), (vec![9, 3, 4], vec![1, 2]), "dead make room");
 }
@@ -395,7 +419,7 @@ fn max_ack_pending_holds_back_new_messages_only() {
 fn a_replayed_delivery_is_available_at_once_and_still_acknowledged_in_order() {
     let lanes = [lane(NORMAL, 0..4)];
     let mut g = group();
-    g.apply_delivered(&m(1), (0..3).map(|id| one(NORMAL, id, 1)), None);
+    g.apply_delivered(&m(1), (0..3).map(|id| one(NORMAL, id, 1)), None, false);
     assert_eq!(g.next_deadline_ms(), None);
     assert_eq!(ids(&g.plan_fetch(&m(2), &lanes, &ALL).picks), [0, 1, 2, 3]);
     assert_eq!(would_ack(&g, 1), [0, 1]);
@@ -444,7 +468,7 @@ fn a_reset_forgets_everything_and_pins_anew() {
 fn a_message_named_twice_in_a_batch_is_delivered_once_at_its_last_place() {
     let mut g = group();
     let twice = [one(NORMAL, 0, 1), one(NORMAL, 1, 1), one(NORMAL, 0, 2)];
-    g.apply_delivered(&m(1), twice, Some(10));
+    g.apply_delivered(&m(1), twice, hold(10), false);
     assert_eq!(would_ack(&g, 1), [1]);
     assert_eq!(would_ack(&g, 0), [1, 0]);
     assert_eq!(g.expire_leases(10), 2);
@@ -455,7 +479,7 @@ fn a_message_named_twice_in_a_batch_is_delivered_once_at_its_last_place() {
 #[test]
 fn acking_a_large_batch_one_by_one_from_the_front_stays_linear() {
     let mut g = group();
-    g.apply_delivered(&m(1), (0..200_000).map(|id| one(NORMAL, id, 1)), Some(10));
+    g.apply_delivered(&m(1), (0..200_000).map(|id| one(NORMAL, id, 1)), hold(10), false);
     for id in (1..200_000).step_by(2) {
         g.apply_acked([id]);
     }
@@ -518,8 +542,8 @@ fn a_group_has_exactly_these_bytes() {
     start[NORMAL.index()] = 2;
     let mut g = Group::new(start);
     let batch = [one(URGENT, 0x0102, 1), one(NORMAL, 2, 7), one(NORMAL, 3, 1)];
-    g.apply_delivered(&Member::named("ab"), batch, Some(10));
-    g.apply_delivered(&Member::Conn { epoch: 5, conn: 6 }, [one(NORMAL, 3, 2)], Some(10));
+    g.apply_delivered(&Member::named("ab"), batch, hold(10), false);
+    g.apply_delivered(&Member::Conn { epoch: 5, conn: 6 }, [one(NORMAL, 3, 2)], hold(10), false);
     g.nak(2, None);
     let mut cursors = start;
     cursors[URGENT.index()] = 0x0103;
@@ -541,8 +565,8 @@ fn a_group_has_exactly_these_bytes() {
 #[test]
 fn malformed_checkpoints_are_refused() {
     let mut g = Group::new([1; LEVELS]);
-    g.apply_delivered(&Member::named("a"), [one(NORMAL, 1, 1), one(NORMAL, 2, 1)], None);
-    g.apply_delivered(&Member::named("b"), [one(NORMAL, 3, 1)], None);
+    g.apply_delivered(&Member::named("a"), [one(NORMAL, 1, 1), one(NORMAL, 2, 1)], None, false);
+    g.apply_delivered(&Member::named("b"), [one(NORMAL, 3, 1)], None, false);
     let mut good = Vec::new();
     g.snapshot().encode(&mut good);
     assert!(Group::decode(&good).is_some());

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use mq9_core::group::{Delivered, FetchLimits, Group, Member, Pick};
+use mq9_core::group::{self, Delivered, FetchLimits, Group, Member, Pick};
 use mq9_core::log::Lsn;
 use mq9_core::mailbox::{Entry, LEVELS, Lane, Level};
 use proptest::prelude::*;
@@ -244,7 +244,9 @@ fn replay(log: &[Logged]) -> Group {
     for call in log.iter().cloned() {
         match call {
             Logged::Reset(start) => group.reset(start),
-            Logged::Delivered(member, rows) => drop(group.apply_delivered(&member, rows, None)),
+            Logged::Delivered(member, rows) => {
+                group.apply_delivered(&member, rows, None, false);
+            }
             Logged::Acked(ids) => drop(group.apply_acked(ids)),
             Logged::Nak(id) => drop(group.nak(id, None)),
             Logged::Forget(id) => drop(group.forget(id)),
@@ -347,6 +349,8 @@ impl World {
                         max_level: level(limits.max_level),
                         max_deliver: limits.max_deliver,
                         max_ack_pending: limits.max_ack_pending,
+                        held: true,
+                        conn: 2,
                     },
                 );
                 assert_eq!(rows(&plan.picks), picks, "picks");
@@ -357,7 +361,8 @@ impl World {
                 self.ack(&dead.iter().map(|row| row.1).collect::<Vec<_>>());
                 let until = lease_ms.map(|ms| self.now + ms);
                 let delivered: Vec<_> = plan.picks.iter().map(Pick::delivered).collect();
-                self.group.apply_delivered(&member(who), delivered.iter().copied(), until);
+                let hold = until.map(|until_mono_ms| group::Hold { until_mono_ms, conn: 1 });
+                self.group.apply_delivered(&member(who), delivered.iter().copied(), hold, false);
                 self.model.delivered(who, &picks, until);
                 self.log.push(Logged::Delivered(member(who), delivered));
             }

@@ -12,6 +12,7 @@ mod slab;
 
 mod by_id;
 mod group;
+mod group_held;
 mod group_model;
 mod group_ranges;
 mod json;

@@ -101,6 +101,27 @@ fn a_delayed_message_appears_when_due_also_after_a_restart() {
 }
 
 #[test]
+fn what_was_fetched_again_and_again_was_delivered_once_after_a_restart_too() {
+    let house = House::new();
+    let mut store = house.open(START);
+    store.create_mailbox(&NewMailbox { address: "a", ..Default::default() }, START).unwrap();
+    let deliveries = |store: &mut Store| -> Vec<(u64, u32)> {
+        let request = Fetch { start: Start::Earliest, ..Fetch::group("a", "g", 10) };
+        let FetchOutcome::Messages(batch) = store.fetch(request, at(1)).unwrap() else { panic!() };
+        batch.iter().map(|(meta, _)| (meta.msg_id, meta.deliveries)).collect()
+    };
+    send(&mut store, "a", Level::NORMAL, "first");
+    assert_eq!(deliveries(&mut store), [(0, 1)]);
+    send(&mut store, "a", Level::URGENT, "second");
+    for _ in 0..3 {
+        assert_eq!(deliveries(&mut store), [(1, 1), (0, 1)]);
+    }
+    store.close().unwrap();
+    let mut store = house.open(at(1));
+    assert_eq!(deliveries(&mut store), [(1, 2), (0, 2)]);
+}
+
+#[test]
 fn a_message_dies_after_max_deliver_and_moves_to_the_dead_letter_mailbox() {
     let house = House::new();
     let mut store = house.open(START);
@@ -110,6 +131,7 @@ fn a_message_dies_after_max_deliver_and_moves_to_the_dead_letter_mailbox() {
         .unwrap();
     send(&mut store, "a", Level::NORMAL, "poison");
     assert_eq!(fetch(&mut store, "g", 1, at(0)), ["poison"]);
+    store.disconnect(0, at(1));
     assert_eq!(fetch(&mut store, "g", 1, at(1)), ["poison"]);
     store.tick(at(30_001));
     let batch = match store.fetch(Fetch::all("dead"), at(30_001)).unwrap() {

@@ -152,6 +152,7 @@ fn a_message_with_as_many_headers_as_allowed_still_becomes_a_dead_letter() {
     store.send("a", &message, START).unwrap();
     let request = Fetch { start: Start::Earliest, ..Fetch::group("a", "g", 1) };
     assert_eq!(payloads(&mut store, request.clone(), START), ["poison"]);
+    store.disconnect(0, START);
     assert_eq!(payloads(&mut store, request, START), [""; 0]);
     assert_eq!(payloads(&mut store, Fetch::all("dead"), START), ["poison"]);
 }

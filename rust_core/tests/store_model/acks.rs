@@ -79,6 +79,8 @@ impl Model {
                 for msg_id in meant {
                     let delivery = self.group(address, name).pending(msg_id).unwrap();
                     if delivery.member.is_some() {
+                        // A lease that begins anew is nobody's delivery.
+                        delivery.conn = delivery.conn.filter(|_| delivery.until_ms.is_some());
                         delivery.until_ms = delivery.until_ms.max(Some(extended));
                     }
                 }

@@ -221,6 +221,7 @@ impl Draw {
             max_bytes: if self.one_in(5) { self.below(600) } else { u64::MAX },
             max_level: if self.one_in(5) { self.level() } else { Level::LOWEST },
             ack_wait_ms: self.maybe(3, |draw| 100 * (1 + draw.below(40))),
+            held: !self.one_in(4),
             wait_ms: self.maybe(2, |draw| 100 * (1 + draw.below(60))),
             conn,
         }

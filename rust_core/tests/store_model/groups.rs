@@ -23,6 +23,8 @@ pub struct Delivery {
     pub member: Option<Member>,
     /// Until when nobody else gets it.
     pub until_ms: Option<u64>,
+    /// The connection that was given it, while that lease runs.
+    pub conn: Option<u64>,
     /// How many were given before it.
     pub order: u64,
 }
@@ -113,14 +115,16 @@ impl Group {
     }
 
     /// Records a batch; true if the member held something that it was not given again.
-    fn give(&mut self, member: &Member, batch: &[Seen], until_ms: u64) -> bool {
+    fn give(&mut self, member: &Member, batch: &[Seen], until_ms: u64, request: &Fetch) -> bool {
         for (message, _) in batch {
             self.forget(message.msg_id);
         }
-        self.gone.retain(|gone| gone.member != *member);
+        if request.held {
+            self.gone.retain(|gone| gone.member != *member);
+        }
         let mut passed_over = false;
         for delivery in &mut self.deliveries {
-            if delivery.member.as_ref() == Some(member) {
+            if request.held && delivery.member.as_ref() == Some(member) {
                 (delivery.member, delivery.until_ms) = (None, None);
                 passed_over = true;
             }
@@ -136,6 +140,7 @@ impl Group {
                 count: *count,
                 member: Some(member.clone()),
                 until_ms: Some(until_ms),
+                conn: Some(request.conn),
             });
         }
         self.tidy();
@@ -285,7 +290,8 @@ impl Model {
             let until = self.now.mono_ms + self.ack_wait(&request.address, request.ack_wait_ms);
             let mono_ms = self.now.mono_ms;
             self.group(&request.address, &group.name).used_ms = mono_ms;
-            if self.group(&request.address, &group.name).give(&member, &plan.batch, until) {
+            if self.group(&request.address, &group.name).give(&member, &plan.batch, until, request)
+            {
                 self.touch(&request.address);
             }
             if group.member == MemberId::Conn {
@@ -310,10 +316,12 @@ impl Model {
             let given = group.deliveries.iter().find(|d| d.msg_id == message.msg_id);
             let is_new = message.msg_id >= group.cursors[usize::from(message.level) - 1];
             let pending = group.deliveries.len() - plan.dead.len() + new;
+            let held = given.is_some_and(|d| d.until_ms.is_some());
+            let again = held && given.is_some_and(|d| d.conn == Some(request.conn));
             let count = match given {
                 Some(d)
-                    if d.until_ms.is_some()
-                        && (d.member.is_none() || d.member.as_ref() != member) =>
+                    if held
+                        && (d.member.is_none() || d.member.as_ref() != member || !request.held) =>
                 {
                     continue;
                 }
@@ -329,7 +337,7 @@ impl Model {
             if plan.batch.len() >= request.max_msgs {
                 break;
             }
-            if policy.max_deliver > 0 && count >= policy.max_deliver {
+            if !again && policy.max_deliver > 0 && count >= policy.max_deliver {
                 plan.dead.push(message.msg_id);
                 continue;
             }
@@ -338,7 +346,7 @@ impl Model {
                 break;
             }
             new += usize::from(given.is_none());
-            plan.batch.push((message.clone(), count + 1));
+            plan.batch.push((message.clone(), if again { count } else { count + 1 }));
         }
         plan
     }
