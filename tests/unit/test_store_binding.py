@@ -218,7 +218,8 @@ def test_info_counts(store: Store) -> None:
     assert (info.mailboxes, info.segments, info.epoch, info.waiting) == (1, 1, 1, 0)
     assert 0 < info.live_bytes < info.log_bytes
     assert (info.writes_stopped, info.last_maintenance_error) == (None, None)
-    assert repr(info).endswith("writes_stopped=None, last_maintenance_error=None)")
+    assert (info.refusing, info.last_refusal, info.refused) == (None, None, 0)
+    assert repr(info).endswith("refused=0, last_maintenance_error=None)")
 
 
 def test_a_checkpoint_is_written_on_request_and_on_close(tmp_path: Path) -> None:

@@ -95,8 +95,13 @@ class Monitor:
     def _health(self) -> Response:
         if self._running.lame_duck:
             return _line({"status": "error", "error": "the server takes no new clients"}, 500)
-        if stopped := self._running.store.info().writes_stopped:
-            return _line({"status": "unavailable", "error": f"the store: {stopped}"}, 503)
+        store = self._running.store.info()
+        if store.writes_stopped is not None:
+            error = f"the store: {store.writes_stopped}"
+            return _line({"status": "unavailable", "error": error}, 503)
+        if store.refusing is not None:
+            error = f"the store refuses writes: {store.refusing}"
+            return _line({"status": "unavailable", "error": error}, 503)
         # Damage that was isolated is no reason to send clients elsewhere.
         warning = self._running.watch.warning()
         return _line({"status": "ok", **({"warning": warning} if warning else {})}, 200)

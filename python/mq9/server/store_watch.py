@@ -9,6 +9,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mq9.server.refusals import Refusals
 from mq9.server.set_aside import SetAside, SetAsideFiles
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class StoreWatch:
         self._store = store
         self._log = log
         self._files = SetAsideFiles(Path(store.path))
+        self._refusals = Refusals(log)
         self._stopped: str | None = None
         self._upkeep: str | None = None
         self.found = 0
@@ -56,6 +58,7 @@ class StoreWatch:
         if info.writes_stopped != self._stopped:
             self._stopped = info.writes_stopped
             self._log.error(f"the store takes no more writes: {self._stopped}")
+        self._refusals.look(info.last_refusal, info.refused, is_over=info.refusing is None)
         if info.last_maintenance_error != self._upkeep:
             self._upkeep = info.last_maintenance_error
             if self._upkeep is None:

@@ -431,9 +431,14 @@ impl Store {
     /// What is known of the store.
     fn info(&self, py: Python<'_>) -> Result<StoreInfo> {
         self.enter(py, |running| {
-            let (info, waiting) = running.read(|store| Ok((store.info(), store.waiting())))?;
+            let (info, waiting, refusals) = running.read(|store| {
+                let owned = |cause: Option<&str>| cause.map(str::to_owned);
+                let (now, last) = (owned(store.refusing()), owned(store.last_refusal()));
+                let refusals = (now, last, store.refused());
+                Ok((store.info(), store.waiting(), refusals))
+            })?;
             let stopped = running.durability().stopped();
-            Ok(StoreInfo::new(info, waiting, stopped, running.upkeep().failure()))
+            Ok(StoreInfo::new(info, waiting, stopped, refusals, running.upkeep().failure()))
         })
     }
 

@@ -188,6 +188,12 @@ pub struct StoreInfo {
     waiting: usize,
     /// Why nothing more is acknowledged, if so.
     writes_stopped: Option<String>,
+    /// Why what is new is refused at the moment, if it is; this ends by itself.
+    refusing: Option<String>,
+    /// Why that was so the last time, be it over or not.
+    last_refusal: Option<String>,
+    /// How many times something was refused for such a reason.
+    refused: u64,
     /// What the last round of upkeep failed with, if it did.
     last_maintenance_error: Option<String>,
 }
@@ -197,6 +203,7 @@ impl StoreInfo {
         info: store::StoreInfo,
         waiting: usize,
         writes_stopped: Option<String>,
+        (refusing, last_refusal, refused): (Option<String>, Option<String>, u64),
         last_maintenance_error: Option<String>,
     ) -> StoreInfo {
         StoreInfo {
@@ -208,6 +215,9 @@ impl StoreInfo {
             epoch: info.epoch,
             waiting,
             writes_stopped,
+            refusing,
+            last_refusal,
+            refused,
             last_maintenance_error,
         }
     }
@@ -219,8 +229,8 @@ impl StoreInfo {
         let quoted = |text: &Option<String>| or_none(text.as_ref().map(|text| format!("{text:?}")));
         format!(
             "StoreInfo(mailboxes={}, segments={}, log_bytes={}, live_bytes={}, \
-             checkpoint_bytes={}, epoch={}, waiting={}, writes_stopped={}, \
-             last_maintenance_error={})",
+             checkpoint_bytes={}, epoch={}, waiting={}, writes_stopped={}, refusing={}, \
+             last_refusal={}, refused={}, last_maintenance_error={})",
             self.mailboxes,
             self.segments,
             self.log_bytes,
@@ -229,6 +239,9 @@ impl StoreInfo {
             self.epoch,
             self.waiting,
             quoted(&self.writes_stopped),
+            quoted(&self.refusing),
+            quoted(&self.last_refusal),
+            self.refused,
             quoted(&self.last_maintenance_error),
         )
     }

@@ -16,6 +16,11 @@ pub trait Disk: Send + Sync {
     /// Fails with [`io::ErrorKind::WouldBlock`] when another process or guard holds it.
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>>;
 
+    /// Fails if the directory is not where it was when it was opened. Until then only new files would tell.
+    fn check_place(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Names of the files in the directory, in no particular order.
     fn list(&self) -> io::Result<Vec<String>>;
 

@@ -1,8 +1,8 @@
 //! The real disk: a directory of the operating system. What it makes is for its owner alone.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +16,10 @@ const NOT_EXECUTED: u32 = 0o666;
 #[derive(Debug)]
 pub struct OsDisk {
     root: PathBuf,
+    /// Open for as long as the disk is used, so that no other directory gets its inode.
+    folder: File,
+    /// Device and inode.
+    identity: (u64, u64),
     /// The rights of folders; files have the same, but are not executed.
     rights: u32,
 }
@@ -36,7 +40,9 @@ impl OsDisk {
                 File::open(parent)?.sync_all()?;
             }
         }
-        Ok(OsDisk { root, rights: PRIVATE })
+        let folder = File::open(&root)?;
+        let identity = identity(&folder.metadata()?);
+        Ok(OsDisk { root, folder, identity, rights: PRIVATE })
     }
 
     /// As `new`, but new files can be read and written by whom `root` is open to.
@@ -63,7 +69,18 @@ impl OsDisk {
     }
 }
 
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
 impl Disk for OsDisk {
+    fn check_place(&self) -> io::Result<()> {
+        if identity(&std::fs::metadata(&self.root)?) == self.identity {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::NotFound, "another directory is in its place"))
+    }
+
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         let file = OpenOptions::new()
             .create(true)
@@ -88,6 +105,7 @@ impl Disk for OsDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.check_place()?;
         let file = OpenOptions::new()
             .create_new(true)
             .read(true)
@@ -107,15 +125,18 @@ impl Disk for OsDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.check_place()?;
         std::fs::rename(self.path(from), self.path(to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        // Another directory may hold files of the same name.
+        self.check_place()?;
         std::fs::remove_file(self.path(name))
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        File::open(&self.root)?.sync_all()
+        self.folder.sync_all()
     }
 }
 

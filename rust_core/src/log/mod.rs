@@ -8,6 +8,7 @@ mod lsn;
 pub mod names;
 mod pace;
 mod read;
+mod refusals;
 mod scan;
 mod segment;
 mod sync;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 pub use ahead::{EmptySegment, FullSegment, NewSegment};
 pub use lsn::Lsn;
 pub use read::ReadError;
+pub use refusals::Refusals;
 pub use scan::{Found, Scan};
 pub use segment::{FIRST_RECORD, Header, Segment};
 pub use sync::{SyncMode, SyncThread, Syncer};
@@ -49,16 +51,16 @@ pub struct LogOptions {
     pub sync: SyncMode,
 }
 
-/// What the space of a record is wanted for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the space of a record is wanted for, the least demanding first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Space {
-    /// Something new.
-    Store,
+    /// Something that will free more than it takes.
+    Reclaim,
     /// A delivery, without which nothing can be acknowledged: it may use half of the reserve, so that
     /// the acknowledgements find the other half.
     Deliver,
-    /// Something that will free more than it takes.
-    Reclaim,
+    /// Something new.
+    Store,
 }
 
 /// Where an appended record lies.
@@ -92,6 +94,9 @@ pub struct Log {
     buffer_at: u32,
     /// The last flush failed: nothing new is taken before one succeeds.
     stalled: bool,
+    refusals: Refusals,
+    /// The directory is not where it was: what is written would not be found again.
+    is_misplaced: bool,
     appended: u64,
     syncer: Arc<Syncer>,
 }
@@ -124,6 +129,8 @@ impl Log {
             buffer: Vec::new(),
             buffer_at: 0,
             stalled: false,
+            refusals: Refusals::default(),
+            is_misplaced: false,
             appended: 0,
             syncer,
         };
@@ -181,13 +188,23 @@ impl Log {
     /// Makes sure that `bytes` of records (frames included) can be appended. Only after this has
     /// succeeded may a command change anything.
     pub fn reserve(&mut self, bytes: usize, space: Space, now_wall_ms: u64) -> Result<()> {
+        let outcome = self.try_reserve(bytes, space, now_wall_ms);
+        self.refusals.note(&outcome, bytes, space);
+        outcome
+    }
+
+    /// The same for work of its own accord, of which nobody is told that it was refused.
+    pub fn try_reserve(&mut self, bytes: usize, space: Space, now_wall_ms: u64) -> Result<()> {
         self.syncer.check()?;
+        if self.is_misplaced {
+            return Err(self.misplaced());
+        }
         let limit = (self.options.segment_bytes - FIRST_RECORD) as usize;
         if bytes > limit {
             return Err(Error::MessageTooLarge { size: bytes as u64, limit: limit as u64 });
         }
         if self.stalled || self.buffer.len() + bytes > WRITE_AT {
-            self.flush()?;
+            self.write_buffer()?;
         }
         if self.end_offset() + bytes as u32 > self.options.segment_bytes {
             match self.rotate(now_wall_ms) {
@@ -206,6 +223,34 @@ impl Log {
             Err(Error::DiskFull(_)) => self.allocate(needed + kept),
             outcome => outcome,
         }
+    }
+
+    /// Whether new records are taken at the moment.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// Looks whether there is room again for what was refused: who was told to go elsewhere does not ask again.
+    pub fn retry_refused(&mut self, now_wall_ms: u64) {
+        if let Some((bytes, space)) = self.refusals.wanted() {
+            let outcome = self.try_reserve(bytes, space, now_wall_ms);
+            self.refusals.retried(&outcome);
+        }
+    }
+
+    /// Takes note of whether the directory is where it was. While it is not, nothing new is taken.
+    pub fn note_place(&mut self, is_misplaced: bool) {
+        self.is_misplaced = is_misplaced;
+        if is_misplaced {
+            let error = self.misplaced();
+            self.refusals.announce(&error);
+        }
+    }
+
+    fn misplaced(&self) -> Error {
+        let cause = "it was moved away, removed or replaced while the store is open";
+        let source = std::io::Error::new(std::io::ErrorKind::NotFound, cause);
+        Error::Io { action: "find", file: "the data directory".to_owned(), source }
     }
 
     /// Gives half of the reserve back to a full disk, for files that let more be removed.
@@ -254,6 +299,16 @@ impl Log {
     /// Writes what has been appended. After an error everything stays buffered, nothing of it is
     /// acknowledged, and the next flush tries again at the same place.
     pub fn flush(&mut self) -> Result<()> {
+        let was_stalled = self.stalled;
+        let outcome = self.write_buffer();
+        // A flush that had nothing to catch up with proves nothing.
+        if outcome.is_err() || was_stalled {
+            self.refusals.note(&outcome, 0, Space::Reclaim);
+        }
+        outcome
+    }
+
+    fn write_buffer(&mut self) -> Result<()> {
         self.syncer.check()?;
         if self.buffer.is_empty() {
             return Ok(());
@@ -280,7 +335,7 @@ impl Log {
     /// Closes the active segment and goes on in a new one, unless it is still empty. Takes no time of the disk
     /// if the new one was made ahead.
     pub fn rotate(&mut self, now_wall_ms: u64) -> Result<()> {
-        self.flush()?;
+        self.write_buffer()?;
         if self.buffer_at == FIRST_RECORD {
             return Ok(());
         }

@@ -148,7 +148,7 @@ impl Store {
         if place != Some(at) {
             return Ok(false);
         }
-        self.log.reserve(Log::record_len(message.encoded_len()), Space::Store, now.wall_ms)?;
+        self.log.try_reserve(Log::record_len(message.encoded_len()), Space::Store, now.wall_ms)?;
         let placed = self.log.append(kind, FLAG_MOVED, number, |out| message.encode(out));
         if kind == kind::DELAYED {
             self.state.put_delayed(index, message, placed.into());

@@ -2,7 +2,7 @@
 //! the store only for a moment each. Whatever takes the disk's time is done without it.
 
 use std::cell::RefCell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Compactor, Store};
 use crate::error::{Error, Result};
@@ -35,8 +35,12 @@ impl Shared for RefCell<Store> {
 
 /// Does the upkeep that is due; true if something was done. `now` reads the caller's clocks.
 pub fn maintain(store: &impl Shared, now: impl Fn() -> Now) -> Result<bool> {
+    check_place(store)?;
     // Space first: on a full disk nothing else may work.
     let mut busy = reclaim(store)?;
+    if store.with(|store| store.refusing().is_some()) {
+        store.with(|store| store.log.retry_refused(now().wall_ms));
+    }
     if store.with(|store| store.log.is_next_due()) {
         busy |= make_next(store, &now)?;
     }
@@ -56,6 +60,14 @@ pub fn maintain(store: &impl Shared, now: impl Fn() -> Now) -> Result<bool> {
     }
     busy |= reclaim(store)?;
     Ok(busy)
+}
+
+/// Looks whether the directory is where it was: until something needs a new file, writing alone would not tell.
+fn check_place(store: &impl Shared) -> Result<()> {
+    let disk = store.with(|store| Arc::clone(&store.disk));
+    let place = disk.check_place();
+    store.with(|store| store.log.note_place(place.is_err()));
+    place.map_err(|e| Error::io("find", "the data directory", e))
 }
 
 /// Makes the segment that the log goes on in when the active one is full; true if it did. A full disk is left to

@@ -165,6 +165,22 @@ impl Store {
         self.log.rotate(now.wall_ms)
     }
 
+    /// Why new messages are refused at the moment, if they are: the disk is full, say. Ends by itself, other than
+    /// [`Error::WritesStopped`].
+    pub fn refusing(&self) -> Option<&str> {
+        self.log.refusals().cause()
+    }
+
+    /// The last such reason, be it over or not.
+    pub fn last_refusal(&self) -> Option<&str> {
+        self.log.refusals().last_cause()
+    }
+
+    /// How many times something was refused for such a reason since the store was opened.
+    pub fn refused(&self) -> u64 {
+        self.log.refusals().count()
+    }
+
     /// True once, when there is upkeep that had better not wait: see [`maintain`].
     pub fn asks_for_upkeep(&mut self) -> bool {
         self.log.asks_for_next()

@@ -5,6 +5,7 @@ mod captured;
 mod groups;
 mod large_checkpoint;
 mod purge;
+mod refusals;
 mod regressions;
 mod space;
 mod sync_thread;
