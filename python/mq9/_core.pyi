@@ -286,6 +286,8 @@ class Damage:
     @property
     def msg_id(self) -> int | None: ...
     @property
+    def messages(self) -> int: ...
+    @property
     def set_aside(self) -> str | None: ...
     @property
     def text(self) -> str: ...
@@ -305,6 +307,7 @@ class Store:
         max_groups: int = 1024,
         group_ttl_ms: int = 0,
         maintain_every_ms: int = 1000,
+        read_only: bool = False,
         now: _Now = None,
     ) -> Self: ...
     @property

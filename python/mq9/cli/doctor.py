@@ -1,7 +1,7 @@
 """`mq9 doctor`: what a data directory holds, what of it is damaged, what could be reclaimed.
 
-Opens the directory as a broker does at its start, then reads every message. While a broker has it
-open, only names and sizes of files are looked at.
+Opens the directory as a broker does at its start, but changes nothing in it, then reads every
+message. While a broker has it open, only names and sizes of files are looked at.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from mq9.store import Store
 
     try:
-        with Store(folder, maintain_every_ms=0) as store:
+        with Store(folder, read_only=True) as store:
             report |= _contents(store)
             report["damage"] = [_damage(damage) for damage in store.damage()]
     except errors.StoreLocked:
@@ -47,8 +47,6 @@ def _doctor(arguments: argparse.Namespace) -> int:
         raise Failure(f"{error}\nCheck it with that version.") from error
     except errors.StoreError as error:
         raise Failure(f"cannot open {folder}: {error}") from error
-    # What was set aside just now is a file of its own since.
-    report["files"]["set_aside"] = _files(folder)["files"]["set_aside"]
     if arguments.json:
         print_json(report)
     else:
@@ -121,7 +119,7 @@ def _damage(damage: "Damage") -> dict[str, Any]:
         "bytes": damage.bytes,
         "mailbox": damage.mailbox,
         "msg_id": damage.msg_id,
-        "set_aside": damage.set_aside,
+        "messages": damage.messages,
         "text": damage.text,
     }
 
@@ -131,26 +129,30 @@ def _print(report: dict[str, Any]) -> None:
     told: dict[str, object] = {"directory": report["directory"]}
     for name in ("segments", "checkpoints"):
         told[name] = f"{files[name]['count']} ({size(files[name]['bytes'])})"
+    if not report["in_use"]:
+        told["mailboxes"] = report["mailboxes"]
+        told["messages"] = f"{report['messages']} ({size(report['payload_bytes'])} of payload)"
+        told["damage"] = _places(len(report["damage"]))
+        reclaimable = size(report["reclaimable_bytes"])
+        log_bytes = size(report["log_bytes"])
+        told["reclaimable"] = f"{reclaimable} of {log_bytes}, by itself while it runs"
+    if count := files["set_aside"]["count"]:
+        damaged = "1 damaged-* file" if count == 1 else f"{count} damaged-* files"
+        amount = size(files["set_aside"]["bytes"])
+        told["set aside"] = f"{damaged} ({amount}): move or remove what you have looked at"
+    pairs(told)
     if report["in_use"]:
-        pairs(told)
         print(
             "\nA broker has it open, so only its files were counted. Stop the broker to check it."
         )
-        return
-    told["mailboxes"] = report["mailboxes"]
-    told["messages"] = f"{report['messages']} ({size(report['payload_bytes'])} of payload)"
-    told["damage"] = f"{len(report['damage'])} places" if report["damage"] else "none"
-    reclaimable = size(report["reclaimable_bytes"])
-    told["reclaimable"] = f"{reclaimable} of {size(report['log_bytes'])}, by itself while it runs"
-    if files["set_aside"]["count"]:
-        count, amount = files["set_aside"]["count"], size(files["set_aside"]["bytes"])
-        files_of = "1 damaged-* file" if count == 1 else f"{count} damaged-* files"
-        told["set aside"] = f"{files_of} ({amount}): move or remove what you have looked at"
-    pairs(told)
-    if report["damage"]:
+    elif report["damage"]:
         print("\nDamaged (each costs the messages it lies in, all else is sound):")
         for damage in report["damage"]:
             print(f"  {damage['text']}")
+
+
+def _places(count: int) -> str:
+    return "none" if not count else "1 place" if count == 1 else f"{count} places"
 
 
 class _Progress:

@@ -153,6 +153,8 @@ pub enum Failure {
     },
     /// The store is closed.
     Closed,
+    /// The store was opened to be read only.
+    ReadOnly,
     /// An export cannot be made, or go on.
     Export(mq9_export::Error),
     /// The export is closed.
@@ -217,6 +219,10 @@ fn raise(py: Python<'_>, failure: Failure) -> PyResult<PyErr> {
         }
         Failure::Closed => {
             Ok(PyErr::from_type(STORE_ERROR.get(py)?.clone(), "the store is closed"))
+        }
+        Failure::ReadOnly => {
+            let text = "the store was opened with read_only=True: nothing can be changed";
+            Ok(PyErr::from_type(STORE_ERROR.get(py)?.clone(), text))
         }
         Failure::Export(error) => {
             Ok(PyErr::from_type(EXPORT_ERROR.get(py)?.clone(), error.to_string()))

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mq9_core::disk::OsDisk;
+use mq9_core::disk::{Disk, OsDisk};
 use mq9_core::error::{Error, Result as CoreResult};
 use mq9_core::log::{Lsn, SyncMode, SyncThread};
-use mq9_core::store::{Options, Store, Turns};
+use mq9_core::store::{Options, ReadOnlyDisk, Store, Turns};
 use mq9_core::time::Now;
 
 use crate::clock;
@@ -27,6 +27,7 @@ pub struct Running {
     durability: Arc<Durability>,
     store: Arc<Turns>,
     sync: SyncMode,
+    read_only: bool,
 }
 
 impl Running {
@@ -39,8 +40,29 @@ impl Running {
     ) -> Result<Running> {
         let failed = |action, source| Failure::io(action, path.display().to_string(), source);
         let disk = OsDisk::new(path).map_err(|e| failed("open", e))?;
+        Running::on(Arc::new(disk), path, options, maintain_every, now)
+    }
+
+    /// Opens the store in the directory `path` to be looked at. Nothing in it is changed.
+    pub fn look(path: &Path, options: Options, now: Now) -> Result<Running> {
+        let failed = |source| Failure::io("open", path.display().to_string(), source);
+        let disk = OsDisk::existing(path).map_err(failed)?;
+        let disk = Arc::new(ReadOnlyDisk::new(Arc::new(disk)));
+        let options = Options { sync: SyncMode::None, ..options };
+        let running = Running::on(disk, path, options, Duration::ZERO, now)?;
+        Ok(Running { read_only: true, ..running })
+    }
+
+    fn on(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        options: Options,
+        maintain_every: Duration,
+        now: Now,
+    ) -> Result<Running> {
+        let failed = |action, source| Failure::io(action, path.display().to_string(), source);
         let entropy = getrandom::u64().map_err(|e| failed("get randomness for", e.into()))?;
-        let store = Store::open(Arc::new(disk), options, entropy, now)?;
+        let store = Store::open(disk, options, entropy, now)?;
         let syncer = store.syncer();
         let durability = Arc::new(Durability::new(Arc::clone(&syncer)));
         let told = Arc::downgrade(&durability);
@@ -65,25 +87,32 @@ impl Running {
             Some(thread.map_err(|e| failed("start the upkeep thread of", e))?)
         };
         let sync = options.sync;
-        Ok(Running { upkeep_thread, sync_thread, upkeep, durability, store, sync })
+        let read_only = false;
+        Ok(Running { upkeep_thread, sync_thread, upkeep, durability, store, sync, read_only })
     }
 
     /// Writes a checkpoint and closes the store.
     pub fn close(self) -> Result<()> {
-        let Running { upkeep_thread, sync_thread, upkeep, durability, store, .. } = self;
+        let Running { upkeep_thread, sync_thread, upkeep, durability, store, read_only, .. } = self;
         drop(upkeep_thread);
         drop(sync_thread);
         drop(upkeep);
         let closed = match Arc::into_inner(store) {
-            Some(store) => store.into_inner().close(),
-            None => Ok(()),
+            Some(store) if !read_only => store.into_inner().close(),
+            Some(_) | None => Ok(()),
         };
         durability.close();
         Ok(closed?)
     }
 
+    /// Itself, unless it was opened to be looked at.
+    pub fn check_writable(&self) -> Result<&Running> {
+        if self.read_only { Err(Failure::ReadOnly) } else { Ok(self) }
+    }
+
     /// Runs a command that writes, and hands what it logged to the operating system.
     pub fn write<T>(&self, command: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
+        self.check_writable()?;
         let (done, flushed) = self.run(command);
         // Of two failures the command's own says more.
         let done = done?;

@@ -67,7 +67,7 @@ impl Store {
     #[pyo3(signature = (
         path, *, sync="always", sync_interval_ms=100, segment_bytes=67_108_864,
         allocate_bytes=4_194_304, checkpoint_bytes=268_435_456, ack_wait_ms=30_000,
-        max_groups=1024, group_ttl_ms=0, maintain_every_ms=1000, now=None
+        max_groups=1024, group_ttl_ms=0, maintain_every_ms=1000, read_only=false, now=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
@@ -82,6 +82,7 @@ impl Store {
         max_groups: usize,
         group_ttl_ms: u64,
         maintain_every_ms: u64,
+        read_only: bool,
         now: Given,
     ) -> Result<Store> {
         let sync = words::sync_mode(sync, sync_interval_ms)?;
@@ -95,7 +96,14 @@ impl Store {
             checkpoint_bytes,
         };
         let every = Duration::from_millis(maintain_every_ms);
-        let running = py.detach(|| Running::open(&path, options, every, clock::given(now)))?;
+        let running = py.detach(|| {
+            let now = clock::given(now);
+            if read_only {
+                Running::look(&path, options, now)
+            } else {
+                Running::open(&path, options, every, now)
+            }
+        })?;
         Ok(Store { path, running: RwLock::new(Some(running)) })
     }
 
@@ -463,12 +471,12 @@ impl Store {
 
     /// Writes a checkpoint, so that the next open is quick.
     fn checkpoint(&self, py: Python<'_>) -> Result<()> {
-        self.enter(py, |running| Ok(running.upkeep().checkpoint()?))
+        self.enter(py, |running| Ok(running.check_writable()?.upkeep().checkpoint()?))
     }
 
     /// Does the upkeep that is due; true if something was done.
     fn maintain(&self, py: Python<'_>) -> Result<bool> {
-        self.enter(py, |running| Ok(running.upkeep().round()?))
+        self.enter(py, |running| Ok(running.check_writable()?.upkeep().round()?))
     }
 
     /// Keeps segments from `segment` on for a reader of the log, dead ones up to `most_bytes`; 0 keeps none.

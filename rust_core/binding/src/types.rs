@@ -262,6 +262,8 @@ pub struct Damage {
     mailbox: Option<String>,
     /// The message that was lost, if it is known.
     msg_id: Option<u64>,
+    /// How many messages were lost with it, as far as they are known.
+    messages: u64,
     /// The file that keeps the bytes, if any does.
     set_aside: Option<String>,
     /// One sentence for the operator.
@@ -270,7 +272,7 @@ pub struct Damage {
 
 impl Damage {
     pub fn new(damage: &store::Damage) -> Damage {
-        let store::Damage { file, offset, bytes, kind, set_aside } = damage.clone();
+        let store::Damage { file, offset, bytes, kind, set_aside, lost } = damage.clone();
         let (mailbox, msg_id) = match &kind {
             store::DamageKind::Message { mailbox, msg_id } => (Some(mailbox), Some(*msg_id)),
             store::DamageKind::Record
@@ -281,8 +283,9 @@ impl Damage {
             | store::DamageKind::Orphan => (None, None),
         };
         let (mailbox, text) = (mailbox.cloned(), damage.to_string());
+        let messages = lost.messages + u64::from(msg_id.is_some());
         let kind = words::of_damage(&kind);
-        Damage { file, offset, bytes, kind, mailbox, msg_id, set_aside, text }
+        Damage { file, offset, bytes, kind, mailbox, msg_id, messages, set_aside, text }
     }
 }
 

@@ -16,6 +16,11 @@ pub trait Disk: Send + Sync {
     /// Fails with [`io::ErrorKind::WouldBlock`] when another process or guard holds it.
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>>;
 
+    /// The same for somebody who only reads: nobody may write meanwhile, others may read. Changes nothing.
+    fn lock_to_read(&self) -> io::Result<Box<dyn Send + Sync>> {
+        self.lock()
+    }
+
     /// Fails if the directory is not where it was when it was opened. Until then only new files would tell.
     fn check_place(&self) -> io::Result<()> {
         Ok(())

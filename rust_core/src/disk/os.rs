@@ -40,6 +40,12 @@ impl OsDisk {
                 File::open(parent)?.sync_all()?;
             }
         }
+        OsDisk::existing(root)
+    }
+
+    /// Uses `root`, which must be there.
+    pub fn existing(root: impl AsRef<Path>) -> io::Result<OsDisk> {
+        let root = root.as_ref().to_path_buf();
         let folder = File::open(&root)?;
         let identity = identity(&folder.metadata()?);
         Ok(OsDisk { root, folder, identity, rights: PRIVATE })
@@ -90,6 +96,18 @@ impl Disk for OsDisk {
             .open(self.path(LOCK))?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(file))
+    }
+
+    fn lock_to_read(&self) -> io::Result<Box<dyn Send + Sync>> {
+        match File::open(self.path(LOCK)) {
+            Ok(file) => {
+                rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared)?;
+                Ok(Box::new(file))
+            }
+            // Whoever writes makes the file first: nobody does, and nobody ever did.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Box::new(())),
+            Err(e) => Err(e),
+        }
     }
 
     fn list(&self) -> io::Result<Vec<String>> {

@@ -28,6 +28,16 @@ pub fn set_aside(file: &str, offset: u64) -> String {
     format!("damaged-{file}-at-{offset}")
 }
 
+/// Where it is written down what was lost with a segment of which nothing is left to set aside.
+pub fn lost(file: &str) -> String {
+    format!("damaged-{file}-lost")
+}
+
+/// Whether a file tells of damage.
+pub fn is_set_aside(name: &str) -> bool {
+    name.starts_with("damaged-")
+}
+
 fn number(name: &str, prefix: &str, suffix: &str) -> Option<u32> {
     let digits = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
     (digits.len() == 10 && digits.bytes().all(|b| b.is_ascii_digit()))

@@ -1,6 +1,7 @@
 //! What was found damaged, for the log and the operator.
 
 use super::Store;
+use super::lost::Lost;
 use crate::disk::Disk;
 use crate::log::{Lsn, names};
 
@@ -42,13 +43,16 @@ pub struct Damage {
     pub kind: DamageKind,
     /// Where the bytes were copied to, if they were.
     pub set_aside: Option<String>,
+    /// What went with a segment, or with its end.
+    pub lost: Lost,
 }
 
 impl Damage {
     /// Damage at a position of the log.
     pub(super) fn at(at: Lsn, bytes: u64, kind: DamageKind) -> Damage {
         let file = names::segment(at.segment());
-        Damage { file, offset: u64::from(at.offset()), bytes, kind, set_aside: None }
+        let (offset, lost) = (u64::from(at.offset()), Lost::default());
+        Damage { file, offset, bytes, kind, set_aside: None, lost }
     }
 }
 
@@ -68,6 +72,9 @@ impl std::fmt::Display for Damage {
                 write!(f, "{file}: message {msg_id} of {mailbox} at {offset} is unreadable")?;
             }
         }
+        if self.lost.messages > 0 {
+            write!(f, "; {}", self.lost)?;
+        }
         match &self.set_aside {
             Some(name) => write!(f, "; the bytes are kept in {name}"),
             None => Ok(()),
@@ -78,11 +85,15 @@ impl std::fmt::Display for Damage {
 /// Copies unreadable bytes durably into a file of their own and returns its name. Zeros are not kept.
 pub(super) fn set_aside(disk: &dyn Disk, file: &str, offset: u64, bytes: &[u8]) -> Option<String> {
     let is_empty = bytes.iter().all(|&byte| byte == 0);
-    if is_empty { None } else { keep(disk, file, offset, bytes) }
+    if is_empty { None } else { keep(disk, names::set_aside(file, offset), bytes) }
 }
 
-fn keep(disk: &dyn Disk, file: &str, offset: u64, bytes: &[u8]) -> Option<String> {
-    let name = names::set_aside(file, offset);
+/// Says what was lost with a segment in a file of its own: there are no bytes that could tell of it.
+pub(super) fn write_down(disk: &dyn Disk, damage: &Damage) {
+    let _ = keep(disk, names::lost(&damage.file), format!("{damage}\n").as_bytes());
+}
+
+fn keep(disk: &dyn Disk, name: String, bytes: &[u8]) -> Option<String> {
     let copy = match disk.create(&name) {
         // Begun by an earlier open, which may not have come to its end.
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => disk.open(&name),
@@ -99,7 +110,8 @@ impl Store {
     /// Notes damage and sets its bytes aside, also if they are zeros: the file tells of a message that was lost,
     /// for as long as nobody takes it away.
     pub(super) fn report(&mut self, mut damage: Damage, bytes: &[u8]) {
-        damage.set_aside = keep(&*self.disk, &damage.file, damage.offset, bytes);
+        let name = names::set_aside(&damage.file, damage.offset);
+        damage.set_aside = keep(&*self.disk, name, bytes);
         self.damage.push(damage);
     }
 }

@@ -5,7 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use super::checkpoint::{Checkpoints, Ends, Loaded, load};
-use super::damage::{Damage, DamageKind, set_aside};
+use super::damage::{Damage, DamageKind, set_aside, write_down};
+use super::lost::Lost;
 use super::replay::Replay;
 use super::waiters::Waiters;
 use super::{Options, Store};
@@ -38,6 +39,24 @@ impl OnDisk {
             Some(Damage::at(at, u64::from(missing), DamageKind::CutShort))
         });
         cut.collect()
+    }
+
+    /// Tells of the messages that lay in a segment, or in its end, together with the segment.
+    fn report_lost(&self, disk: &dyn Disk, number: u32, lost: Lost, damage: &mut Vec<Damage>) {
+        let file = names::segment(number);
+        let of_segment = |d: &Damage| {
+            d.file == file && matches!(d.kind, DamageKind::Segment | DamageKind::CutShort)
+        };
+        let at = damage.iter().position(of_segment).unwrap_or_else(|| {
+            let segment = self.segments.get(&number);
+            let kind = segment.map_or(DamageKind::Segment, |_| DamageKind::CutShort);
+            damage.push(Damage::at(Lsn::new(number, segment.map_or(0, |s| s.end)), 0, kind));
+            damage.len() - 1
+        });
+        damage[at].lost = lost;
+        if damage[at].set_aside.is_none() {
+            write_down(disk, &damage[at]);
+        }
     }
 
     /// Removes a last segment without records: it was made ahead of need. Where a checkpoint begins it stays.
@@ -77,7 +96,9 @@ impl Store {
         damage.extend(on_disk.cut_short(&ends));
         on_disk.remove_unused(&*disk, start);
         state.settle_all_graves();
-        damage.extend(state.recount(&on_disk.segments, now));
+        for (number, lost) in state.recount(&on_disk.segments, now) {
+            on_disk.report_lost(&*disk, number, lost, &mut damage);
+        }
 
         let OnDisk { segments, last_number, replayed, .. } = on_disk;
         checkpoints.replayed = replayed;
@@ -153,7 +174,7 @@ fn find_segments(disk: &dyn Disk, names: &[String], damage: &mut Vec<Damage>) ->
 fn rename_aside(disk: &dyn Disk, name: &str, bytes: u64, kind: DamageKind) -> Damage {
     let kept = names::set_aside(name, 0);
     let set_aside = disk.rename(name, &kept).is_ok().then_some(kept);
-    Damage { file: name.to_owned(), offset: 0, bytes, kind, set_aside }
+    Damage { file: name.to_owned(), offset: 0, bytes, kind, set_aside, lost: Lost::default() }
 }
 
 fn newest_checkpoint(

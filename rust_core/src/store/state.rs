@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::addresses::Addresses;
-use super::damage::{Damage, DamageKind};
 use super::fetch::is_expired;
 use super::live::{LiveBytes, Tally};
+use super::lost::{Losses, Lost};
 use super::slot::{GroupSlot, Slot};
 use super::slots::Slots;
 use super::timers::{Purpose, Timer, Timers};
@@ -175,9 +175,13 @@ impl State {
     }
 
     /// Counts live bytes anew after a recovery. Messages that lie in no segment are taken out and
-    /// returned as damage, unless their time was over: expiry leaves no record, and may have been
+    /// returned by segment, unless their time was over: expiry leaves no record, and may have been
     /// all that kept a segment.
-    pub fn recount(&mut self, segments: &BTreeMap<u32, Segment>, now: Now) -> Vec<Damage> {
+    pub fn recount(
+        &mut self,
+        segments: &BTreeMap<u32, Segment>,
+        now: Now,
+    ) -> impl Iterator<Item = (u32, Lost)> + use<> {
         self.live = LiveBytes::default();
         let mut lost = Vec::new();
         let mut lost_delays = Vec::new();
@@ -203,26 +207,27 @@ impl State {
             }
             mailbox.bytes = tally.finish();
         }
-        let mut damage = Vec::new();
+        let mut losses = Losses::default();
+        let address = |state: &State, index| {
+            state.slot(index).map_or_else(String::new, |s| s.mailbox.address.to_string())
+        };
         for (index, entry, expired) in lost {
             if !expired {
-                let slot = self.slot(index);
-                let mailbox = slot.map_or_else(String::new, |s| s.mailbox.address.to_string());
-                let kind = DamageKind::Message { mailbox, msg_id: entry.msg_id };
-                damage.push(Damage::at(entry.at, u64::from(entry.len), kind));
+                let (segment, msg_id) = (entry.at.segment(), Some(entry.msg_id));
+                losses.add(segment, index, msg_id, || address(self, index));
             }
             self.remove_message(index, entry.msg_id);
         }
         for (index, delay_id, delayed, expired) in lost_delays {
             if !expired {
-                damage.push(Damage::at(delayed.at, u64::from(delayed.len), DamageKind::Record));
+                losses.add(delayed.at.segment(), index, None, || address(self, index));
             }
             self.end_delay(index, delay_id);
         }
         for slot in self.slots.iter_mut() {
             slot.forget_lost_deliveries();
         }
-        damage
+        losses.finish()
     }
 
     /// A message enters its lane.

@@ -149,9 +149,9 @@ fn a_sound_message_beside_a_lost_one_is_not_reclaimed() {
     disk.open(&names::segment(1)).unwrap().set_len(2000).unwrap();
 
     let mut store = open(&disk, START);
-    let kinds: Vec<_> = store.damage().iter().map(|damage| damage.kind.clone()).collect();
-    let lost = DamageKind::Message { mailbox: "a".to_owned(), msg_id: 1 };
-    assert_eq!(kinds, [DamageKind::CutShort, lost]);
+    let [damage] = store.damage() else { panic!("{:?}", store.damage()) };
+    assert_eq!(damage.kind, DamageKind::CutShort);
+    assert!(damage.to_string().ends_with("; 1 message is lost: 1 of a (msg_id 1)"), "{damage}");
     assert!(store.info().live_bytes > 0);
     for _ in 0..3 {
         store.rotate(START).unwrap();

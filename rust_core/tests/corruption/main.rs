@@ -12,6 +12,7 @@ mod journal;
 mod layout;
 mod lost_records;
 mod model;
+mod read_only;
 mod truncation;
 mod view;
 mod whole_files;
