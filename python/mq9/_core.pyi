@@ -170,6 +170,8 @@ class Policy:
     @property
     def group_ttl_ms(self) -> int | None: ...
     @property
+    def dedup_window_ms(self) -> int: ...
+    @property
     def dead_letter(self) -> str | None: ...
 
 @final
@@ -336,6 +338,7 @@ class Store:
         max_deliver: int = 0,
         max_ack_pending: int = 0,
         group_ttl_ms: int | None = None,
+        dedup_window_ms: int = 0,
         dead_letter: str | None = None,
         now: _Now = None,
     ) -> None: ...

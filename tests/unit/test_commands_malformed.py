@@ -182,7 +182,8 @@ FIELDS = [
     (CREATE, named('"discard":"none"'), 'invalid discard: expected "old" or "new", found "none"'),
     (CREATE, named('"discard":["old"]'), 'invalid discard: expected "old" or "new", found a list'),
     (CREATE, named('"backoff":[1,2]'), f"backoff {NOT_YET}"),
-    (CREATE, named('"dedup_window":120'), f"dedup_window {NOT_YET}"),
+    (CREATE, named('"dedup_window":"2m"'), f'invalid dedup_window: {A_NUMBER} "2m"'),
+    (CREATE, named('"dedup_window":604801'), f"dedup_window is 604801: {WEEK}"),
     (CREATE, named('"subjects":["mq.>"]'), f"subjects {NOT_YET}"),
 ]
 

@@ -80,6 +80,7 @@ class PolicyDetails(BaseModel):
     discard: Literal["old", "new"]
     group_ttl_ms: int | None
     """None is the setting of the broker; 0 is for ever."""
+    dedup_window: int
 
 
 class GroupDetails(BaseModel):
@@ -243,4 +244,5 @@ def _policy(policy: Policy) -> PolicyDetails:
         max_msg_size=policy.max_msg_size,
         discard=policy.discard,
         group_ttl_ms=policy.group_ttl_ms,
+        dedup_window=policy.dedup_window_ms // 1000,
     )

@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     from mq9.commands.tokens import Tokens
 
 _MAX_ACK_WAIT_S = 7 * 24 * 3600
+_MAX_DEDUP_WINDOW_S = 7 * 24 * 3600
 _MAX_COUNT = 2**32 - 1
 _MAX_SIZE = 2**63 - 1
 # 160 random bits.
 _RANDOM_BYTES = 20
-_NOT_YET = ("backoff", "dedup_window", "subjects")
+_NOT_YET = ("backoff", "subjects")
 
 _Seconds = Annotated[int, between(0, MAX_SECONDS)]
 _Milliseconds = Annotated[int, between(0, MAX_SECONDS * 1000)]
 _AckWait = Annotated[int, between(0, _MAX_ACK_WAIT_S)]
 _AckWaitMs = Annotated[int, between(0, _MAX_ACK_WAIT_S * 1000)]
+_DedupWindow = Annotated[int, between(0, _MAX_DEDUP_WINDOW_S)]
 _Count = Annotated[int, between(0, _MAX_COUNT)]
 _Size = Annotated[int, between(0, _MAX_SIZE)]
 
@@ -57,8 +59,8 @@ class CreateRequest(Request):
     max_msg_size: _Size | None = None
     discard: Literal["old", "new"] | None = None
     token: bool | None = None
+    dedup_window: _DedupWindow | None = None
     backoff: Any = None
-    dedup_window: Any = None
     subjects: Any = None
 
 
@@ -136,6 +138,7 @@ class _Policy(TypedDict):
     max_deliver: int
     max_ack_pending: int
     group_ttl_ms: int | None
+    dedup_window_ms: int
     dead_letter: str | None
 
 
@@ -156,6 +159,7 @@ def _policy(request: CreateRequest) -> _Policy:
         "max_deliver": request.max_deliver or 0,
         "max_ack_pending": request.max_ack_pending or 0,
         "group_ttl_ms": _group_ttl_ms(request),
+        "dedup_window_ms": (request.dedup_window or 0) * 1000,
         "dead_letter": request.dead_letter,
     }
 

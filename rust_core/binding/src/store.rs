@@ -145,8 +145,8 @@ impl Store {
     #[pyo3(signature = (
         address, *, ttl_ms=0, desc="", latest=false, work_queue=false, public=false,
         tier="durable", discard="old", max_msgs=0, max_bytes=0, max_msg_size=0, max_age_ms=0,
-        ack_wait_ms=0, max_deliver=0, max_ack_pending=0, group_ttl_ms=None, dead_letter=None,
-        now=None
+        ack_wait_ms=0, max_deliver=0, max_ack_pending=0, group_ttl_ms=None, dedup_window_ms=0,
+        dead_letter=None, now=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn create_mailbox(
@@ -168,6 +168,7 @@ impl Store {
         max_deliver: u32,
         max_ack_pending: u32,
         group_ttl_ms: Option<u64>,
+        dedup_window_ms: u64,
         dead_letter: Option<&str>,
         now: Given,
     ) -> Result<()> {
@@ -185,6 +186,7 @@ impl Store {
             max_deliver,
             max_ack_pending,
             group_ttl_ms: words::group_ttl(group_ttl_ms),
+            dedup_window_ms,
             dead_letter: dead_letter.map(Box::from),
         };
         let new = NewMailbox { address, ttl_ms, desc, policy };

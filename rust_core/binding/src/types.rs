@@ -37,6 +37,8 @@ pub struct Policy {
     max_ack_pending: u32,
     /// How long a group lives that nobody uses: 0 is for ever, `None` as long as the store says.
     group_ttl_ms: Option<u64>,
+    /// How long the id of a send is remembered; 0 is the default.
+    dedup_window_ms: u64,
     /// Where dead messages go.
     dead_letter: Option<String>,
 }
@@ -57,6 +59,7 @@ impl Policy {
             max_deliver: policy.max_deliver,
             max_ack_pending: policy.max_ack_pending,
             group_ttl_ms: words::of_group_ttl(policy.group_ttl_ms),
+            dedup_window_ms: policy.dedup_window_ms,
             dead_letter: policy.dead_letter.map(String::from),
         }
     }
@@ -71,7 +74,8 @@ impl Policy {
         format!(
             "Policy(latest={}, work_queue={}, public={}, tier={:?}, discard={:?}, max_msgs={}, \
              max_bytes={}, max_msg_size={}, max_age_ms={}, ack_wait_ms={}, max_deliver={}, \
-             max_ack_pending={}, group_ttl_ms={group_ttl_ms}, dead_letter={dead_letter})",
+             max_ack_pending={}, group_ttl_ms={group_ttl_ms}, dedup_window_ms={}, \
+             dead_letter={dead_letter})",
             flag(self.latest),
             flag(self.work_queue),
             flag(self.public),
@@ -84,6 +88,7 @@ impl Policy {
             self.ack_wait_ms,
             self.max_deliver,
             self.max_ack_pending,
+            self.dedup_window_ms,
         )
     }
 }

@@ -176,6 +176,7 @@ impl<'a> Piece<'a> {
             | Op::Delayed(_)
             | Op::DelayEnded { .. }
             | Op::IdsReserved { .. }
+            | Op::SentOnce(_)
             | Op::GroupReset { .. }
             | Op::GroupRemoved { .. } => Some(()),
         };

@@ -10,6 +10,7 @@ mod lane_codec;
 mod level;
 mod packing;
 mod policy;
+mod sent_ids;
 mod sideline;
 
 use std::ops::Range;
@@ -23,7 +24,8 @@ pub use by_id::ById;
 pub use lane::{Entry, Lane};
 pub use lane_codec::{LanePart, LaneSnapshot};
 pub use level::{LEVELS, Level};
-pub use policy::{Discard, Policy, Tier};
+pub use policy::{DEDUP_WINDOW_MS, Discard, Policy, Tier};
+pub use sent_ids::{MAX_SENT_IDS, Sent, SentIds};
 pub use sideline::{Delayed, Sideline};
 
 /// Entry flag: the message has a key.

@@ -56,9 +56,14 @@ pub struct Policy {
     pub max_ack_pending: u32,
     /// How long a group lives that nobody uses; 0 is the default of the store, [`Policy::NEVER`] for ever.
     pub group_ttl_ms: u64,
+    /// How long the id of a send is remembered; 0 is [`DEDUP_WINDOW_MS`].
+    pub dedup_window_ms: u64,
     /// Where dead messages go.
     pub dead_letter: Option<Box<str>>,
 }
+
+/// How long the id of a send is remembered where the mailbox does not say.
+pub const DEDUP_WINDOW_MS: u64 = 120_000;
 
 const TEXT: u8 = 128;
 const DEAD_LETTER: u8 = TEXT;
@@ -78,7 +83,12 @@ impl Policy {
         self.dead_letter.as_deref().map_or(Ok(()), check_address)
     }
 
-    fn numbers(&self) -> [(u8, u64); 13] {
+    /// How long the id of a send is remembered.
+    pub fn dedup_window(&self) -> u64 {
+        if self.dedup_window_ms > 0 { self.dedup_window_ms } else { DEDUP_WINDOW_MS }
+    }
+
+    fn numbers(&self) -> [(u8, u64); 14] {
         [
             (1, self.latest.into()),
             (2, self.work_queue.into()),
@@ -93,6 +103,7 @@ impl Policy {
             (11, self.max_deliver.into()),
             (12, self.max_ack_pending.into()),
             (13, self.group_ttl_ms),
+            (14, self.dedup_window_ms),
         ]
     }
 
@@ -145,6 +156,7 @@ impl Policy {
             11 => self.max_deliver = u32::try_from(value).unwrap_or(u32::MAX),
             12 => self.max_ack_pending = u32::try_from(value).unwrap_or(u32::MAX),
             13 => self.group_ttl_ms = value,
+            14 => self.dedup_window_ms = value,
             _ => return false,
         }
         true

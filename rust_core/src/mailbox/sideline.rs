@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::{ById, Entry, KEYED};
+use super::{ById, Entry, KEYED, SentIds};
 use crate::log::Lsn;
 use crate::timer::TimerKey;
 
@@ -47,6 +47,8 @@ pub struct Sideline {
     pub memory_delayed: HashMap<u64, Box<[u8]>, Hash>,
     /// `msg_id`s below this are recorded as used, for the memory tier.
     pub reserved_ids: u64,
+    /// Ids of sends, so that one that comes again is known.
+    pub sent_ids: Option<Box<SentIds>>,
 }
 
 impl Sideline {
@@ -66,6 +68,7 @@ impl Sideline {
             desc: std::mem::take(&mut self.desc),
             next_delay: self.next_delay,
             reserved_ids: self.reserved_ids,
+            sent_ids: self.sent_ids.take(),
             ..Sideline::default()
         };
         std::mem::replace(self, kept)
@@ -73,7 +76,8 @@ impl Sideline {
 
     /// How much of it a checkpoint copies.
     pub fn unshared(&self) -> usize {
-        self.keyed.unshared() + self.expiries.unshared() + self.delayed.unshared()
+        let sent_ids = self.sent_ids.as_ref().map_or(0, |ids| ids.unshared());
+        self.keyed.unshared() + self.expiries.unshared() + self.delayed.unshared() + sent_ids
     }
 
     /// Drops what is kept for a message that left its lane. Its expiry is the caller's, for the timer.

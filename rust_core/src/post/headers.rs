@@ -2,6 +2,7 @@
 
 use super::Refusal;
 use crate::mailbox::Level;
+use crate::store::MAX_SEND_ID;
 
 const VERSION: &[u8] = b"NATS/1.0";
 
@@ -16,6 +17,8 @@ pub(super) struct Wishes<'a> {
     pub tags: String,
     pub delay_ms: u64,
     pub ttl_ms: u64,
+    /// What makes the send the same when it is made again; empty is nothing. It travels with the message.
+    pub id: &'a str,
     /// All other headers, a line each.
     pub others: Vec<u8>,
 }
@@ -28,6 +31,7 @@ impl Default for Wishes<'_> {
             tags: String::new(),
             delay_ms: 0,
             ttl_ms: 0,
+            id: "",
             others: Vec::new(),
         }
     }
@@ -42,6 +46,9 @@ pub(super) fn read(block: &[u8]) -> Result<Wishes<'_>, Refusal> {
         let known = KNOWN.iter().position(|known| name.eq_ignore_ascii_case(known));
         let Some(which) = known else {
             check_other(name)?;
+            if IDS.iter().any(|known| name.eq_ignore_ascii_case(known)) {
+                wishes.id = id(name, value, wishes.id)?;
+            }
             wishes.others.extend_from_slice(name);
             wishes.others.extend_from_slice(b": ");
             wishes.others.extend_from_slice(value);
@@ -92,7 +99,26 @@ const WRITTEN_BY_MQ9: [&[u8]; 4] =
     [b"mq9-msg-id", b"mq9-create-time", b"mq9-deliveries", b"mq9-expires-at"];
 const WRITTEN_ON_DEATH: &[u8] = b"mq9-dead-";
 /// Wishes that are not carried out yet: better refused than ignored.
-const NOT_YET: [&[u8]; 2] = [b"mq9-id", b"mq9-persist"];
+const NOT_YET: [&[u8]; 1] = [b"mq9-persist"];
+/// Either names the send.
+const IDS: [&[u8]; 2] = [b"mq9-id", b"Nats-Msg-Id"];
+
+/// The id of a send, where `before` was given already.
+fn id<'a>(name: &[u8], value: &'a [u8], before: &'a str) -> Result<&'a str, Refusal> {
+    let name = String::from_utf8_lossy(name);
+    let id = std::str::from_utf8(value).map_err(|_| format!("{name} is not UTF-8"))?;
+    if id.is_empty() {
+        return Err(format!("{name} is empty").into());
+    }
+    if id.len() > MAX_SEND_ID {
+        let len = id.len();
+        return Err(format!("{name} has {len} bytes, at most {MAX_SEND_ID} are allowed").into());
+    }
+    if !before.is_empty() && before != id {
+        return Err(format!("{name} is another id than the one before: a message has one").into());
+    }
+    Ok(id)
+}
 
 /// Refuses a header that must not travel with the message.
 fn check_other(name: &[u8]) -> Result<(), Refusal> {

@@ -101,7 +101,7 @@ impl Post {
     /// Carries out a request if it is one of these commands.
     pub fn call(&mut self, store: &mut Store, call: &Call<'_>, now: Now) -> Called {
         if let Some(address) = call.subject.strip_prefix(SEND) {
-            let outcome = send::send(store, address, call, now).map(Answer::Sent);
+            let outcome = send::send(store, address, call, now);
             self.answer(store, call, Shape::Sent, outcome)
         } else if let Some(address) = call.subject.strip_prefix(FETCH) {
             self.fetch(store, address, call, now)

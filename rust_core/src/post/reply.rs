@@ -60,7 +60,10 @@ impl Shape {
 
 #[derive(Debug)]
 pub(super) enum Answer {
-    Sent(i64),
+    Sent {
+        msg_id: i64,
+        duplicate: bool,
+    },
     Done,
     Text(Vec<u8>),
     /// The caller's own words, and those for when they cannot be kept.
@@ -96,7 +99,7 @@ impl Reply {
     /// The same with an error in place of the answer, if the answer promises anything.
     pub(super) fn failed(self, error: &str) -> Reply {
         let answer = match self.answer {
-            Answer::Sent(_) | Answer::Done => Answer::Error(error.to_owned()),
+            Answer::Sent { .. } | Answer::Done => Answer::Error(error.to_owned()),
             Answer::Given { failed: Some(failed), .. } => Answer::Text(failed),
             other => other,
         };
@@ -107,7 +110,7 @@ impl Reply {
     pub(super) fn bytes(&self) -> usize {
         size_of::<Reply>()
             + match &self.answer {
-                Answer::Sent(_) | Answer::Done => 0,
+                Answer::Sent { .. } | Answer::Done => 0,
                 Answer::Error(text) => text.len(),
                 Answer::Text(text) => text.len(),
                 Answer::Given { payload, failed } => {
@@ -121,12 +124,15 @@ impl Reply {
     pub fn publish(&self, mut publish: impl FnMut(&[u8], &[u8], &[u8])) {
         let mut text: SmallVec<[u8; 64]> = SmallVec::new();
         match &self.answer {
-            Answer::Sent(msg_id) => {
+            Answer::Sent { msg_id, duplicate } => {
                 text.extend_from_slice(b"{\"error\":\"\",\"msg_id\":");
                 if *msg_id < 0 {
                     text.push(b'-');
                 }
                 text.extend_from_slice(Number::new(msg_id.unsigned_abs()).as_bytes());
+                if *duplicate {
+                    text.extend_from_slice(b",\"duplicate\":true");
+                }
                 text.push(b'}');
             }
             Answer::Done => text.extend_from_slice(b"{\"error\":\"\"}"),

@@ -28,6 +28,7 @@ mod query;
 mod read_only;
 mod replay;
 mod send;
+mod send_once;
 mod slot;
 mod slots;
 mod state;
@@ -53,6 +54,7 @@ pub use maintain::{Shared, maintain};
 pub use query::Query;
 pub use read_only::ReadOnlyDisk;
 pub use send::Send;
+pub use send_once::{MAX_SEND_ID, Once};
 pub use turns::Turns;
 pub use waiters::Completion;
 

@@ -244,6 +244,7 @@ impl<'s> Replay<'s> {
                 self.note_assigned(index, purged.next_id)?;
                 self.state.purge(index, purged.next_id, purged.next_delay).then_some(())?;
             }
+            Op::SentOnce(sent) => self.state.note_sent(index, sent.id, sent.sent_ms, sent.msg_id),
             Op::Opened { .. }
             | Op::MailboxCreated { .. }
             | Op::MailboxRemoved { .. }

@@ -117,7 +117,7 @@ impl Store {
         self.check_message(index, send, now)
     }
 
-    fn check_message(&self, index: u32, send: &Send<'_>, now: Now) -> Result<()> {
+    pub(super) fn check_message(&self, index: u32, send: &Send<'_>, now: Now) -> Result<()> {
         send.check()?;
         let Some(slot) = self.state.slot(index) else { return Err(Error::MessageNotFound) };
         let message = send.message(&slot.mailbox.address, 0, 0, now);

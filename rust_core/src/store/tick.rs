@@ -50,6 +50,7 @@ impl Store {
             // Done with the others of its mailbox.
             Purpose::Message => {}
             Purpose::Delay => self.on_delay_due(timer, now),
+            Purpose::SentIds => self.state.forget_sent_ids(timer.slot, now),
             Purpose::Lease => self.on_lease_ended(timer, now),
             Purpose::Idle => self.on_idle(timer, now),
             Purpose::Wait => self.end_wait(timer.id, now),

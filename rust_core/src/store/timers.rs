@@ -19,6 +19,8 @@ pub enum Purpose {
     Message,
     /// The delayed message `id` is due.
     Delay,
+    /// Ids of sends are forgotten.
+    SentIds,
     /// A lease of the group `id` ends.
     Lease,
     /// The group `id` may not have been used for too long.

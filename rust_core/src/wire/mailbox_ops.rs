@@ -34,3 +34,39 @@ impl<'a> Purged<'a> {
         (next_id < MAX_ID && next_delay < MAX_ID).then_some(Purged { stamp, next_id, next_delay })
     }
 }
+
+/// A message was sent with an id: the same id again is the same send, for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SentOnce<'a> {
+    /// Wall time of the send.
+    pub sent_ms: u64,
+    /// The `msg_id` it was answered with; none if the message was delayed.
+    pub msg_id: Option<u64>,
+    /// The id.
+    pub id: &'a str,
+}
+
+/// Stands for no `msg_id`.
+const NO_ID: u64 = u64::MAX;
+
+impl<'a> SentOnce<'a> {
+    /// An upper bound of the bytes that [`SentOnce::encode`] will append.
+    pub fn max_len(&self) -> usize {
+        17 + self.id.len()
+    }
+
+    /// Appends the body of the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.sent_ms);
+        out.put_u64(self.msg_id.unwrap_or(NO_ID));
+        out.put_short(self.id.as_bytes());
+    }
+
+    /// Takes one off the front.
+    pub fn decode(from: &mut Reader<'a>) -> Option<SentOnce<'a>> {
+        let (sent_ms, msg_id, id) = (from.u64()?, from.u64()?, from.short_str()?);
+        let msg_id = (msg_id != NO_ID).then_some(msg_id);
+        let sane = !id.is_empty() && msg_id.is_none_or(|msg_id| msg_id < MAX_ID);
+        sane.then_some(SentOnce { sent_ms, msg_id, id })
+    }
+}

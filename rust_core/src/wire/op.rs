@@ -4,7 +4,7 @@
 //! tables are in `docs/formats.md`. Kind numbers are never reused.
 
 use super::bytes::{Put, Reader};
-use super::mailbox_ops::Purged;
+use super::mailbox_ops::{Purged, SentOnce};
 use super::stamp::{DeadLetter, Stamp, cause};
 
 /// Kind numbers.
@@ -49,10 +49,12 @@ pub mod kind {
     pub const GROUP_REMOVED: u8 = 19;
     /// All messages of a mailbox went at once.
     pub const PURGED: u8 = 21;
+    /// A message was sent with an id.
+    pub const SENT_ONCE: u8 = 22;
 
     /// Whether this version knows a kind.
     pub fn is_known(kind: u8) -> bool {
-        matches!(kind, OPENED..=GROUP_REMOVED | PURGED)
+        matches!(kind, OPENED..=GROUP_REMOVED | PURGED | SENT_ONCE)
     }
 }
 
@@ -307,6 +309,8 @@ pub enum Op<'a> {
     },
     /// All messages of the mailbox went at once.
     Purged(Purged<'a>),
+    /// A message was sent with an id.
+    SentOnce(SentOnce<'a>),
 }
 
 impl<'a> Op<'a> {
@@ -333,6 +337,7 @@ impl<'a> Op<'a> {
             Op::DeadLettered(_) => kind::DEAD_LETTERED,
             Op::GroupRemoved { .. } => kind::GROUP_REMOVED,
             Op::Purged(_) => kind::PURGED,
+            Op::SentOnce(_) => kind::SENT_ONCE,
         }
     }
 
@@ -355,6 +360,7 @@ impl<'a> Op<'a> {
             Op::DeadLettered(dead) => dead.max_len(),
             Op::GroupRemoved { stamp, group, .. } => 8 + stamp.max_len() + group.len(),
             Op::Purged(purged) => purged.max_len(),
+            Op::SentOnce(sent) => sent.max_len(),
             Op::Opened { .. } | Op::DelayEnded { .. } | Op::IdsReserved { .. } => 32,
         }
     }
@@ -406,6 +412,7 @@ impl<'a> Op<'a> {
                 out.put_u8(*cause);
             }
             Op::Purged(purged) => purged.encode(out),
+            Op::SentOnce(sent) => sent.encode(out),
         }
     }
 
@@ -442,6 +449,7 @@ impl<'a> Op<'a> {
             kind::DEAD_LETTERED => DeadLetter::decode(&mut from).map(Op::DeadLettered),
             kind::GROUP_REMOVED => Op::decode_group_removed(&mut from),
             kind::PURGED => Purged::decode(&mut from).map(Op::Purged),
+            kind::SENT_ONCE => SentOnce::decode(&mut from).map(Op::SentOnce),
             _ => return Ok(None),
         };
         op.map(Some).ok_or(Malformed)

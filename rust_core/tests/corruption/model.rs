@@ -261,6 +261,7 @@ impl MailboxModel {
                 self.ids(ranges);
                 self.groups.entry(group.to_owned()).or_default();
             }
+            Op::SentOnce(_) => {}
             Op::Purged(purged) => {
                 self.next_id = self.next_id.max(purged.next_id);
                 self.messages.clear();

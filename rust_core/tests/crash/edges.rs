@@ -53,6 +53,41 @@ fn lose(disk: &SimDisk, payload: &str) {
     panic!("{payload} is nowhere");
 }
 
+/// Message and id stand or fall together: sent again, it is there once.
+#[test]
+fn a_power_cut_in_a_send_with_an_id_keeps_both_or_none() {
+    let first = Send { key: "k", ..Send::new(b"first") };
+    let mut seen = (false, false);
+    for delay_ms in [0, 60_000] {
+        let once = Send { delay_ms, ..Send::new(b"once") };
+        for cut in 1.. {
+            let disk = SimDisk::new();
+            let mut store = created(&disk);
+            store.send("a", &first, START).unwrap();
+            store.sync().unwrap();
+            let before = disk.ops();
+            disk.cut_at(before + cut);
+            let sent = store.send_once("a", "id", &once, START).and_then(|_| store.sync());
+            if !disk.is_cut() {
+                break;
+            }
+            drop(store);
+            for crashed in [disk.crash_strict(), disk.crash_lucky(), disk.crash(cut)] {
+                let mut store = opened(&crashed);
+                let again = store.send_once("a", "id", &once, START).unwrap();
+                let info = store.mailbox("a", START).unwrap();
+                assert_eq!(info.messages + info.delayed, 2, "cut at {cut}: {again:?}");
+                assert!(sent.is_err() || again.duplicate, "cut at {cut}: it was promised");
+                match again.duplicate {
+                    true => seen.1 = true,
+                    false => seen.0 = true,
+                }
+            }
+        }
+    }
+    assert_eq!(seen, (true, true), "the cuts came too early or too late");
+}
+
 /// All of the mailbox, or nothing of it.
 #[test]
 fn a_power_cut_in_a_purge_leaves_all_messages_or_none() {

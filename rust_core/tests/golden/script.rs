@@ -39,6 +39,7 @@ pub fn full_policy() -> Policy {
         max_deliver: 6,
         max_ack_pending: 7,
         group_ttl_ms: 8_000,
+        dedup_window_ms: 0,
         dead_letter: Some("dead".into()),
     }
 }

@@ -7,6 +7,7 @@ mod large_checkpoint;
 mod purge;
 mod refusals;
 mod regressions;
+mod send_once;
 mod space;
 mod sync_thread;
 mod told;

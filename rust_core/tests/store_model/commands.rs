@@ -174,6 +174,7 @@ impl Draw {
             group_ttl_ms: self.maybe(3, |draw| {
                 if draw.one_in(4) { Policy::NEVER } else { 6_000 + draw.below(9_000) }
             }),
+            dedup_window_ms: self.maybe(3, |draw| 500 + draw.below(5000)),
             dead_letter: named.then(|| target.into()),
         }
     }

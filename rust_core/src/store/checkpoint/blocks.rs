@@ -8,12 +8,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;
 
 use super::format::{
-    END, Ends, HEAD, Head, LANE, MAGIC, MAILBOX, SEGMENTS, StoredMailbox, VERSION, decode_part,
+    END, Ends, HEAD, Head, LANE, MAGIC, MAILBOX, SEGMENTS, SENT_IDS, StoredMailbox, VERSION,
+    decode_part, decode_sent_ids,
 };
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::log::names;
-use crate::mailbox::{Lane, Level, Policy};
+use crate::mailbox::{Lane, Level, Policy, Sent};
 use crate::wire::bytes::Reader;
 use crate::wire::section;
 
@@ -30,6 +31,7 @@ pub enum Section {
     Segments(Ends),
     Mailbox(Box<StoredMailbox>, Policy),
     Lane(Level, Lane),
+    SentIds(Vec<Sent>),
     End {
         sections: u64,
     },
@@ -76,6 +78,7 @@ impl Section {
                 }),
                 LANE => decode_part(body).map(|(level, part)| Section::Lane(level, part)),
                 SEGMENTS => Ends::decode(body).map(Section::Segments),
+                SENT_IDS => decode_sent_ids(body).map(Section::SentIds),
                 END => Reader::new(body).u64().map(|sections| Section::End { sections }),
                 other => Some(Section::Newer(format!("a section of kind {other}"))),
             };

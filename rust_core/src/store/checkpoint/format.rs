@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::super::slot::Slot;
 use crate::group::{Group, GroupSnapshot};
 use crate::log::Lsn;
-use crate::mailbox::{ById, Delayed, Lane, LanePart, LaneSnapshot, Level, Mailbox, Tier};
+use crate::mailbox::{ById, Delayed, Lane, LanePart, LaneSnapshot, Level, Mailbox, Sent, Tier};
 use crate::timer::TimerKey;
 use crate::wire::bytes::{Put, Reader};
+use crate::wire::mailbox_ops::SentOnce;
 use crate::wire::op::MAX_ID;
 use crate::wire::section;
 
@@ -25,6 +26,11 @@ pub const END: u8 = 3;
 pub const LANE: u8 = 4;
 /// A section that says where each segment's records end, after the head.
 pub const SEGMENTS: u8 = 5;
+/// Sections with ids of sends, after their mailbox's.
+pub const SENT_IDS: u8 = 6;
+
+/// Most ids of a section.
+const IDS_IN_A_SECTION: usize = 1024;
 
 /// The first section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +89,7 @@ pub struct Captured {
     delayed: ById<Delayed>,
     lanes: Vec<(Level, LaneSnapshot)>,
     groups: Vec<(Arc<str>, GroupSnapshot)>,
+    sent_ids: ById<Sent>,
 }
 
 impl Captured {
@@ -111,6 +118,7 @@ impl Captured {
             delayed: ById::default(),
             lanes: Vec::new(),
             groups: Vec::new(),
+            sent_ids: ById::default(),
         };
         // What is in memory only ends with the process.
         if mailbox.policy().tier == Tier::Memory {
@@ -119,6 +127,9 @@ impl Captured {
         captured.keyed.clone_from(&sideline.keyed);
         captured.expiries.clone_from(&sideline.expiries);
         captured.delayed.clone_from(&sideline.delayed);
+        if let Some(sent_ids) = &sideline.sent_ids {
+            captured.sent_ids = sent_ids.snapshot();
+        }
         let lanes = mailbox.lanes().iter().filter(|(_, lane)| !lane.is_empty());
         captured.lanes = lanes.map(|(level, lane)| (*level, lane.snapshot())).collect();
         let groups = slot.groups();
@@ -164,10 +175,39 @@ impl Captured {
         });
     }
 
+    /// The ids of sends in their order, so many at a time as [`encode_sent_ids`] makes a section of.
+    pub fn sent_ids(&self) -> impl Iterator<Item = Vec<&Sent>> {
+        let mut ids = self.sent_ids.iter().map(|(_, sent)| sent);
+        std::iter::from_fn(move || {
+            let some: Vec<&Sent> = ids.by_ref().take(IDS_IN_A_SECTION).collect();
+            (!some.is_empty()).then_some(some)
+        })
+    }
+
     /// The rest of the lanes; [`encode_part`] makes a section of each.
     pub fn further_parts(&self) -> impl Iterator<Item = (Level, LanePart<'_>)> {
         self.lanes.iter().flat_map(|(level, lane)| lane.parts().skip(1).map(|part| (*level, part)))
     }
+}
+
+/// Appends a section with ids of sends.
+pub fn encode_sent_ids(ids: &[&Sent], out: &mut Vec<u8>) {
+    section::append(out, SENT_IDS, |out| {
+        out.put_u32(ids.len() as u32);
+        for Sent { id, sent_ms, msg_id } in ids {
+            SentOnce { sent_ms: *sent_ms, msg_id: *msg_id, id }.encode(out);
+        }
+    });
+}
+
+/// Reads a section with ids of sends; `None` if it does not follow the layout.
+pub fn decode_sent_ids(body: &[u8]) -> Option<Vec<Sent>> {
+    let from = &mut Reader::new(body);
+    let ids = list(from, |from| {
+        let SentOnce { sent_ms, msg_id, id } = SentOnce::decode(from)?;
+        Some(Sent { id: id.into(), sent_ms, msg_id })
+    })?;
+    from.is_empty().then_some(ids)
 }
 
 /// Appends the section of a part of a lane.

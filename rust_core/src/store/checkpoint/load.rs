@@ -66,6 +66,14 @@ pub fn load(disk: &dyn Disk, number: u32, now: Now) -> Result<Option<Loaded>> {
                     return Ok(Some(false));
                 }
             }
+            Section::SentIds(ids) if known => {
+                count += 1;
+                if let Some(index) = mailbox {
+                    for sent in ids {
+                        loaded.state.note_sent(index, &sent.id, sent.sent_ms, sent.msg_id);
+                    }
+                }
+            }
             Section::End { sections } if known => return Ok(Some(sections == count)),
             Section::Newer(what) => {
                 return Err(Error::NewerFormat { file: file.to_owned(), offset: at, what });

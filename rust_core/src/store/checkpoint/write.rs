@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::OnDisk;
-use super::format::{Captured, END, Ends, HEAD, Head, MAGIC, SEGMENTS, VERSION, encode_part};
+use super::format::{
+    Captured, END, Ends, HEAD, Head, MAGIC, SEGMENTS, VERSION, encode_part, encode_sent_ids,
+};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::log::{Lsn, Syncer, names};
@@ -131,6 +133,11 @@ impl Checkpointer {
             self.section_done()?;
             for (level, part) in mailbox.further_parts() {
                 encode_part(level, part, &mut self.buffer);
+                self.section_done()?;
+                pause()?;
+            }
+            for ids in mailbox.sent_ids() {
+                encode_sent_ids(&ids, &mut self.buffer);
                 self.section_done()?;
                 pause()?;
             }

@@ -1,0 +1,107 @@
+//! Sending with an id: the same id again, within the mailbox's window, is the same send.
+
+use super::state::State;
+use super::timers::{Purpose, Timer};
+use super::{Send, Store};
+use crate::error::{Error, Result};
+use crate::time::Now;
+use crate::wire::mailbox_ops::SentOnce;
+use crate::wire::op::Op;
+
+/// The longest id, in bytes.
+pub const MAX_SEND_ID: usize = 255;
+
+/// Most ids that are forgotten at once, so that nobody waits for it.
+const AT_ONCE: usize = 1024;
+
+/// Ids are forgotten together, not each at its own time.
+const TOGETHER_MS: u64 = 1000;
+
+/// What a send with an id is answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Once {
+    /// The `msg_id`, or `None` if the message was delayed when it was sent.
+    pub msg_id: Option<u64>,
+    /// It had been sent before: nothing was stored.
+    pub duplicate: bool,
+}
+
+impl Store {
+    /// Stores a message unless one with this id was stored within the window of the mailbox. That it was is recorded
+    /// in one unit with the message, so that a crash loses both or none.
+    pub fn send_once(
+        &mut self,
+        address: &str,
+        id: &str,
+        send: &Send<'_>,
+        now: Now,
+    ) -> Result<Once> {
+        self.tick(now);
+        let index = self.lookup(address, now)?;
+        if id.is_empty() || id.len() > MAX_SEND_ID {
+            let problem = format!("it has {} bytes: 1 to {MAX_SEND_ID} are allowed", id.len());
+            return Err(Error::InvalidField { field: "id", problem });
+        }
+        if let Some(msg_id) = self.state.sent_before(index, id, now) {
+            return Ok(Once { msg_id, duplicate: true });
+        }
+        self.check_message(index, send, now)?;
+        let next_id = self.state.slot(index).map(|slot| slot.mailbox.next_id);
+        let msg_id = next_id.filter(|_| send.delay_ms == 0);
+        let op = Op::SentOnce(SentOnce { sent_ms: now.wall_ms, msg_id, id });
+        let recorded = [(index, &op)];
+        // What is in memory only is lost with the process, and may be sent again then.
+        let with = if self.state.in_memory(index) { &[][..] } else { &recorded[..] };
+        let sent = self.send_to(index, address, send, with, now)?;
+        debug_assert_eq!(sent, msg_id, "what the record says");
+        self.state.note_sent(index, id, now.wall_ms, sent);
+        Ok(Once { msg_id: sent, duplicate: false })
+    }
+}
+
+impl State {
+    /// What a send with this id was answered with within the window of the mailbox.
+    fn sent_before(&self, index: u32, id: &str, now: Now) -> Option<Option<u64>> {
+        let mailbox = &self.slot(index)?.mailbox;
+        let sent = mailbox.sideline()?.sent_ids.as_ref()?.get(id)?;
+        let until = sent.sent_ms.saturating_add(mailbox.policy().dedup_window());
+        (now.wall_ms < until).then_some(sent.msg_id)
+    }
+
+    /// A message with an id was stored.
+    pub fn note_sent(&mut self, index: u32, id: &str, sent_ms: u64, msg_id: Option<u64>) {
+        let Some(slot) = self.slot_mut(index) else { return };
+        let sent_ids = slot.mailbox.sideline_mut().sent_ids.get_or_insert_default();
+        sent_ids.add(id, sent_ms, msg_id);
+        if !std::mem::replace(&mut sent_ids.timed, true) {
+            self.time_sent_ids(index, 0);
+        }
+    }
+
+    /// Forgets ids that were sent before the window of the mailbox began.
+    pub fn forget_sent_ids(&mut self, index: u32, now: Now) {
+        let Some(slot) = self.slot_mut(index) else { return };
+        let window = slot.mailbox.policy().dedup_window();
+        let sideline = slot.mailbox.sideline_mut();
+        let Some(sent_ids) = &mut sideline.sent_ids else { return };
+        // Those of this very millisecond count no more.
+        let begin = (now.wall_ms + 1).saturating_sub(window);
+        sent_ids.forget_before(begin, AT_ONCE);
+        match sent_ids.oldest() {
+            None => sideline.sent_ids = None,
+            Some(oldest) if oldest.sent_ms < begin => self.time_sent_ids(index, now.wall_ms),
+            Some(_) => self.time_sent_ids(index, now.wall_ms + TOGETHER_MS),
+        }
+    }
+
+    /// Sets the timer that forgets the oldest id, not before `earliest`.
+    fn time_sent_ids(&mut self, index: u32, earliest: u64) {
+        let Some(mailbox) = self.slot(index).map(|slot| &slot.mailbox) else { return };
+        let sent_ids = mailbox.sideline().and_then(|sideline| sideline.sent_ids.as_ref());
+        let Some(oldest) = sent_ids.and_then(|ids| ids.oldest()) else { return };
+        let due = oldest.sent_ms.saturating_add(mailbox.policy().dedup_window()).max(earliest);
+        let number = mailbox.number;
+        let timer = Timer { number, id: 0, slot: index, purpose: Purpose::SentIds };
+        self.timers.wall.insert(due, timer);
+    }
+}
