@@ -43,6 +43,7 @@ COUNT = "it must be from 0 to 4294967295"
 WEEK = "it must be from 0 to 604800"
 NOT_YET = "is not supported by this version: leave it out"
 MSG_ID = "invalid msg_id in the subject: expected a whole number, found"
+DELAY_ID = MSG_ID.replace("msg_id", "delay_id")
 DEEP = b"[" * 50_000
 
 
@@ -223,6 +224,9 @@ DELETES = [
     (DELETE, b"", "the subject must end in the mail_address and the msg_id"),
     (f"{DELETE}.1", b"", "message not found"),
     (f"{DELETE}.x", b"", f'{MSG_ID} "x"'),
+    (f"{DELETE}.d", b"", f'{DELAY_ID} ""'),
+    (f"{DELETE}.dd0", b"", f'{DELAY_ID} "d0"'),
+    (f"{DELETE}.d0", b"", "message not found"),
     (f"{DELETE}.-1", b"", f'{MSG_ID} "-1"'),
     (f"{DELETE}.+0", b"", f'{MSG_ID} "+0"'),
     (f"{DELETE}.0x0", b"", f'{MSG_ID} "0x0"'),

@@ -4,13 +4,14 @@ from mq9.client.agents import AgentPage, AgentStatus
 from mq9.client.client import Client, connect
 from mq9.client.consumer import Consumer
 from mq9.client.mailboxes import GroupDetails, MailboxDetails, MailboxSummary
-from mq9.client.message import Message, NewMessage
+from mq9.client.message import DelayedMessage, Message, NewMessage
 
 __all__ = [
     "AgentPage",
     "AgentStatus",
     "Client",
     "Consumer",
+    "DelayedMessage",
     "GroupDetails",
     "MailboxDetails",
     "MailboxSummary",

@@ -18,7 +18,7 @@ from mq9.client.connecting import Access
 from mq9.client.consumer import Consumer
 from mq9.client.fetching import Deliver, Fetch, Format
 from mq9.client.mailboxes import MailboxDetails, MailboxSummary
-from mq9.client.message import MISSING, Message, NewMessage
+from mq9.client.message import MISSING, DelayedMessage, Message, NewMessage
 from mq9.client.sending import send_all, stored_id
 from mq9.client.spans import Span, milliseconds, seconds, wire_field
 from mq9.client.wire import Wire
@@ -120,6 +120,7 @@ class Client:
         max_age: Span | None = None,
         max_msg_size: int | None = None,
         discard: Literal["old", "new"] | None = None,
+        dedup_window: int | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> str:
@@ -140,6 +141,7 @@ class Client:
             "max_bytes": max_bytes,
             "max_msg_size": max_msg_size,
             "discard": discard,
+            "dedup_window": dedup_window,
         }
         try:
             answer = await self._ask("MAILBOX.CREATE", body, timeout)
@@ -161,13 +163,15 @@ class Client:
         delay: Span = 0,
         ttl: Span = 0,
         headers: Mapping[str, str] | None = None,
+        id: str | None = None,  # noqa: A002
         timeout: float | None = None,
     ) -> int | None:
         """Store a message durably and return its `msg_id`; None if it is delayed.
 
-        A message is `bytes` or text, or with `json` any value that JSON can write.
+        A message is `bytes` or text, or with `json` any value that JSON can write. With an `id`, a
+        send that is made again gives the same `msg_id` and stores nothing.
         """
-        message = NewMessage(payload, priority, key, tags, delay, ttl, headers or {}, json)
+        message = NewMessage(payload, priority, key, tags, delay, ttl, headers or {}, json, id)
         data, fields = message.encoded()
         reply = await self._wire.start(
             f"$mq9.AI.MSG.SEND.{_address(address)}", data, fields, timeout=self._timeout(timeout)
@@ -327,6 +331,25 @@ class Client:
         """Remove a group and what it remembers; messages stay. Operators need no `token`."""
         body = {"group_name": group, "token": token}
         await self._ask(f"GROUP.REMOVE.{_address(address)}", body, timeout)
+
+    async def list_delayed(
+        self, address: str, *, timeout: float | None = None
+    ) -> list[DelayedMessage]:
+        """The messages that are not due yet, in the order they were sent."""
+        found: list[DelayedMessage] = []
+        more = True
+        while more:
+            body = {"delayed": True, "after_id": found[-1].delay_id if found else None}
+            answer = await self._ask(f"MSG.QUERY.{_address(address)}", body, timeout)
+            found += (DelayedMessage.from_entry(address, entry) for entry in answer["messages"])
+            more = answer.get("more", False)
+        return found
+
+    async def cancel_delayed(
+        self, address: str, delay_id: int, *, timeout: float | None = None
+    ) -> None:
+        """Take a message back before it is due; `MessageNotFound` if it is not there."""
+        await self._ask(f"MSG.DELETE.{_address(address)}.d{int(delay_id)}", {}, timeout)
 
     def consume(
         self,

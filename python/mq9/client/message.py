@@ -32,7 +32,7 @@ MISSING: Any = _Missing()
 _METADATA = "mq9-"
 _WISHES = frozenset(
     f"{_METADATA}{name}"
-    for name in ("priority", "key", "tags", "delay", "delay-ms", "ttl", "ttl-ms")
+    for name in ("priority", "key", "tags", "delay", "delay-ms", "ttl", "ttl-ms", "id")
 )
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
@@ -111,6 +111,40 @@ class Message:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class DelayedMessage:
+    """A message that is not due yet; times in Unix seconds."""
+
+    address: str
+    delay_id: int
+    """What `cancel_delayed` takes."""
+    payload: bytes
+    priority: str
+    create_time: int
+    due_time: int
+    key: str | None = None
+    tags: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=lambda: _NONE, hash=False)
+    expires_at: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The payload as UTF-8."""
+        return self.payload.decode()
+
+    @classmethod
+    def from_entry(cls, address: str, entry: Mapping[str, Any]) -> Self:
+        """From an entry of QUERY with `delayed`."""
+        message = Message.from_entry(address, None, {"msg_id": 0, **entry})
+        names = ("payload", "priority", "create_time", "key", "tags", "headers", "expires_at")
+        return cls(
+            address=address,
+            delay_id=entry["delay_id"],
+            due_time=entry["due_time"],
+            **{name: getattr(message, name) for name in names},
+        )
+
+
 _RAW_METADATA = frozenset(
     f"{_METADATA}{name}"
     for name in ("msg-id", "priority", "create-time", "key", "tags", "expires-at", "deliveries")
@@ -134,6 +168,8 @@ class NewMessage:
     headers: Mapping[str, str] = field(default_factory=lambda: _NONE, hash=False)
     json: Any = MISSING
     """Instead of a payload: a value that is sent as JSON."""
+    id: str | None = None
+    """Sent again with the same id, within the `dedup_window` of the mailbox, it is stored once."""
 
     def encoded(self) -> tuple[bytes, dict[str, str] | None]:
         """The payload and the headers of the request that sends it."""
@@ -152,6 +188,8 @@ class NewMessage:
             wishes["mq9-priority"] = str(self.priority)
         if self.key is not None:
             wishes["mq9-key"] = self.key
+        if self.id is not None:
+            wishes["mq9-id"] = self.id
         if isinstance(self.tags, str):
             raise InvalidField(f"tags is {self.tags!r}: it must be a list of texts")
         if tags := tuple(self.tags):

@@ -1,10 +1,13 @@
-"""MSG.DELETE: one message of a mailbox. The subject says it all; the payload is not looked at."""
+"""MSG.DELETE: one message of a mailbox, which may be delayed. The payload is not looked at."""
 
 from mq9.commands.address import check_address
 from mq9.commands.desk import Call, Command
 from mq9.commands.reply import Reply
 from mq9.commands.request import MAX_ID, Refusal, shown
 from mq9.store import Store
+
+# What a delay_id begins with in a subject: a msg_id never does.
+_DELAYED = "d"
 
 
 class DeleteReply(Reply):
@@ -27,12 +30,15 @@ class Delete:
         if not dot:
             raise Refusal("the subject must end in the mail_address and the msg_id")
         check_address(address)
-        self._store.delete(address, _msg_id(last))
+        if last.startswith(_DELAYED):
+            self._store.cancel_delayed(address, _number(last.removeprefix(_DELAYED), "delay_id"))
+        else:
+            self._store.delete(address, _number(last, "msg_id"))
         return DeleteReply(deleted=True)
 
 
-def _msg_id(text: str) -> int:
+def _number(text: str, name: str) -> int:
     # A longer one could not be an id, and would be slow to read.
     if text.isascii() and text.isdigit() and len(text) <= 20 and (number := int(text)) <= MAX_ID:
         return number
-    raise Refusal(f"invalid msg_id in the subject: expected a whole number, found {shown(text)}")
+    raise Refusal(f"invalid {name} in the subject: expected a whole number, found {shown(text)}")

@@ -32,6 +32,7 @@ class QueryRequest(Request):
     limit: Annotated[int, between(1, _MAX_LIMIT)] | None = None
     after_id: Annotated[int, between(0, MAX_ID)] | None = None
     encoding: Literal["base64"] | None = None
+    delayed: bool | None = None
 
     @property
     def wants_newest(self) -> bool:
@@ -66,6 +67,8 @@ class Query:
     def _answer(self, call: Call) -> Steps:
         request = read(QueryRequest, call.payload)
         check_address(call.tail)
+        if request.delayed:
+            return self._delayed(call.tail, request)
         search = self._newest if request.wants_newest else self._oldest
         return search(call.tail, request)
 
@@ -102,6 +105,27 @@ class Query:
                 yield None
         return QueryReply(messages=tuple(found))
 
+    def _delayed(self, address: str, request: QueryRequest) -> Steps:
+        found: list[bytes] = []
+        size, after = 0, request.after_id
+        always_base64 = self._always_base64 or request.encoding is not None
+        while step := self._store.query_delayed(
+            address, after_id=after, limit=_STEP, max_bytes=_STEP_BYTES
+        ):
+            for message in step:
+                if not _matches(message, request):
+                    continue
+                written = message.entry(always_base64=always_base64, delayed=True)
+                size += len(written) + 1
+                if size > _MAX_REPLY_BYTES and found:
+                    return QueryReply(messages=tuple(found), more=True)
+                found.append(written)
+                if len(found) == request.limit:
+                    return QueryReply(messages=tuple(found))
+            after = step[-1].msg_id
+            yield None
+        return QueryReply(messages=tuple(found))
+
     def _newest(self, address: str, request: QueryRequest) -> Steps:
         limit = request.limit or _MAX_LIMIT
         batch = self._store.query(address, limit=limit, max_bytes=_MAX_REPLY_BYTES, newest=True)
@@ -126,3 +150,13 @@ class Query:
     def _entry(self, message: Message, request: QueryRequest) -> bytes:
         always_base64 = self._always_base64 or request.encoding is not None
         return message.entry(always_base64=always_base64)
+
+
+def _matches(message: Message, request: QueryRequest) -> bool:
+    """Whether all that is asked for holds of a delayed message."""
+    wanted = frozenset(request.tags or ())
+    return (
+        (request.key is None or message.key == request.key)
+        and (not wanted or not wanted.isdisjoint(message.tags.split(",")))
+        and message.sent_ms >= (request.since or 0) * 1000
+    )

@@ -153,9 +153,14 @@ pub struct Message {
 
 #[pymethods]
 impl Message {
-    /// The message as JSON, as the replies to FETCH show it.
-    #[pyo3(signature = (*, always_base64=false))]
-    fn entry<'py>(&self, py: Python<'py>, always_base64: bool) -> Bound<'py, PyBytes> {
+    /// The message as JSON, as the replies to FETCH show it; one of `query_delayed` with `delayed`.
+    #[pyo3(signature = (*, always_base64=false, delayed=false))]
+    fn entry<'py>(
+        &self,
+        py: Python<'py>,
+        always_base64: bool,
+        delayed: bool,
+    ) -> Bound<'py, PyBytes> {
         let meta = store::Meta {
             msg_id: self.msg_id,
             level: Level::new(self.level).unwrap_or(Level::NORMAL),
@@ -174,7 +179,8 @@ impl Message {
             headers: self.headers.bind(py).as_bytes(),
             payload: self.payload.bind(py).as_bytes(),
         };
-        PyBytes::new(py, &post::entry(&meta, &message, PostOptions { always_base64 }))
+        let write = if delayed { post::delayed_entry } else { post::entry };
+        PyBytes::new(py, &write(&meta, &message, PostOptions { always_base64 }))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -402,6 +402,42 @@ impl Store {
         Ok(to_python(py, &batch)?)
     }
 
+    /// Delayed messages in the order they were sent; `msg_id` is the delay number, `create_ms` when they are due.
+    #[pyo3(signature = (address, *, after_id=None, limit=100, max_bytes=1_048_576, now=None))]
+    #[pyo3(
+        text_signature = "($self, address, *, after_id=None, limit=100, max_bytes=1048576, now=None)"
+    )]
+    fn query_delayed(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        after_id: Option<u64>,
+        limit: usize,
+        max_bytes: u64,
+        now: Given,
+    ) -> Result<Vec<Py<Message>>> {
+        let batch = self.enter(py, |running| {
+            running.read(|store| {
+                Ok(store.query_delayed(address, after_id, limit, max_bytes, clock::given(now))?)
+            })
+        })?;
+        Ok(to_python(py, &batch)?)
+    }
+
+    /// Takes a delayed message back before it is due.
+    #[pyo3(signature = (address, delay_id, *, now=None))]
+    fn cancel_delayed(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        delay_id: u64,
+        now: Given,
+    ) -> Result<()> {
+        self.enter(py, |running| {
+            running.write(|store| Ok(store.cancel_delayed(address, delay_id, clock::given(now))?))
+        })
+    }
+
     /// Deletes a message.
     #[pyo3(signature = (address, msg_id, *, now=None))]
     fn delete(&self, py: Python<'_>, address: &str, msg_id: u64, now: Given) -> Result<()> {

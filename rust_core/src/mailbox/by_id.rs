@@ -113,12 +113,30 @@ impl<V: Clone> ById<V> {
 
     /// All entries, by id.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
+        self.iter_from(0)
+    }
+
+    /// Entries from an id on.
+    pub fn iter_from(&self, from: u64) -> impl Iterator<Item = (u64, &V)> {
         let mut above = Vec::new();
-        let mut below = Some(&self.root);
-        let mut entries = [].iter();
+        let mut below = None;
+        let mut node = &self.root;
+        let mut entries = loop {
+            match node {
+                Node::Leaf(leaf) => {
+                    break leaf[leaf.partition_point(|(id, _)| *id < from)..].iter();
+                }
+                Node::Branch(children) => {
+                    let at = child_of(children, from);
+                    above.push(children[at + 1..].iter());
+                    node = &children[at].1;
+                }
+            }
+        };
         std::iter::from_fn(move || {
             loop {
-                match below.take() {
+                let next: Option<&Node<V>> = below.take();
+                match next {
                     Some(Node::Leaf(leaf)) => entries = leaf.iter(),
                     Some(Node::Branch(children)) => above.push(children.iter()),
                     None => {}

@@ -41,6 +41,21 @@ pub(super) fn write_json(batch: &Fetched, encoding: Encoding) -> Vec<u8> {
 /// One message of such a reply.
 pub(super) fn entry(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>, encoding: Encoding) {
     number(out, b"{\"msg_id\":", meta.msg_id);
+    body(out, meta, message, encoding);
+    number(out, b",\"create_time\":", meta.create_ms / 1000);
+    rest(out, meta, message);
+}
+
+/// The same of a message that is not due yet.
+pub(super) fn delayed(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>, encoding: Encoding) {
+    number(out, b"{\"delay_id\":", meta.msg_id);
+    body(out, meta, message, encoding);
+    number(out, b",\"create_time\":", message.sent_ms / 1000);
+    number(out, b",\"due_time\":", meta.create_ms.div_ceil(1000));
+    rest(out, meta, message);
+}
+
+fn body(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>, encoding: Encoding) {
     out.extend_from_slice(b",\"payload\":");
     match std::str::from_utf8(message.payload) {
         Ok(text) if encoding == Encoding::Auto => string(out, text),
@@ -53,7 +68,9 @@ pub(super) fn entry(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>, encod
     out.extend_from_slice(b",\"priority\":\"");
     out.extend_from_slice(meta.level.name().as_bytes());
     out.push(b'"');
-    number(out, b",\"create_time\":", meta.create_ms / 1000);
+}
+
+fn rest(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>) {
     if !message.key.is_empty() {
         out.extend_from_slice(b",\"key\":");
         string(out, message.key);

@@ -250,6 +250,13 @@ pub fn entry(meta: &Meta, message: &Message<'_>, options: PostOptions) -> Vec<u8
     out
 }
 
+/// A message that is not due yet as an entry of `messages`.
+pub fn delayed_entry(meta: &Meta, message: &Message<'_>, options: PostOptions) -> Vec<u8> {
+    let mut out = Vec::with_capacity(160 + message.payload.len());
+    entry::delayed(&mut out, meta, message, options.encoding());
+    out
+}
+
 /// Why a request was not carried out, in words for its sender.
 #[derive(Debug)]
 struct Refusal(String);

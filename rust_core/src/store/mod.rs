@@ -14,6 +14,7 @@ mod compact;
 mod create;
 mod damage;
 mod dead_letter;
+mod delayed;
 mod fetch;
 mod fetched;
 mod group;

@@ -168,7 +168,7 @@ impl Store {
     }
 
     /// The encoded body of a delayed message. One that is damaged is reported and taken out.
-    fn read_delayed(&mut self, index: u32, delay_id: u64) -> Result<Option<Vec<u8>>> {
+    pub(super) fn read_delayed(&mut self, index: u32, delay_id: u64) -> Result<Option<Vec<u8>>> {
         let Some(slot) = self.state.slot(index) else { return Ok(None) };
         let Some(sideline) = slot.mailbox.sideline() else { return Ok(None) };
         if let Some(body) = sideline.memory_delayed.get(&delay_id) {

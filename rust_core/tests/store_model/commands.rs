@@ -30,6 +30,8 @@ pub struct NewMessage {
     pub payload: (u64, usize),
     pub delay_ms: u64,
     pub ttl_ms: u64,
+    /// Empty is none.
+    pub id: &'static str,
 }
 
 impl NewMessage {
@@ -85,6 +87,15 @@ pub enum Command {
     Delete {
         address: &'static str,
         aim: u64,
+    },
+    Cancel {
+        address: &'static str,
+        nth: usize,
+    },
+    Delayed {
+        address: &'static str,
+        skip: usize,
+        limit: usize,
     },
     Purge {
         address: &'static str,
@@ -194,6 +205,7 @@ impl Draw {
             payload: (self.next(), len),
             delay_ms: self.maybe(7, |draw| 100 * (1 + draw.below(30))),
             ttl_ms: self.maybe(7, |draw| 100 * (1 + draw.below(50))),
+            id: self.maybe(4, |draw| draw.of(&["x", "y", "z"])),
         }
     }
 
@@ -282,8 +294,13 @@ impl Command {
             360..570 => Command::Fetch(Box::new(draw.fetch())),
             570..700 => draw.ack(),
             700..745 => Command::Query { address: draw.address(), search: draw.search() },
-            745..762 => Command::Delete { address: draw.address(), aim: draw.below(10) },
-            762..770 => Command::Purge { address: draw.address() },
+            745..752 => Command::Cancel { address: draw.address(), nth: draw.below(5) as usize },
+            752..756 => {
+                let (skip, limit) = (draw.below(4) as usize, draw.of(&[1, 2, 100]));
+                Command::Delayed { address: draw.address(), skip, limit }
+            }
+            756..764 => Command::Delete { address: draw.address(), aim: draw.below(10) },
+            764..770 => Command::Purge { address: draw.address() },
             770..785 => Command::Disconnect { conn: draw.below(CONNS as u64) as usize },
             785..790 => Command::CancelWait { nth: draw.below(4) as usize },
             790..805 => Command::RemoveGroup { address: draw.address(), group: draw.group() },

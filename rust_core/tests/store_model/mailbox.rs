@@ -45,6 +45,9 @@ pub struct Mailbox {
     pub expires_ms: u64,
     /// In the order they were sent.
     pub delayed: Vec<Message>,
+    pub next_delay: u64,
+    /// Id, time and `msg_id` of sends.
+    pub sent_ids: Vec<(String, u64, Option<u64>)>,
     pub reserved_ids: u64,
 }
 
@@ -63,6 +66,13 @@ pub fn cut<'m>(messages: impl Iterator<Item = &'m Message>, most: usize, bytes: 
 }
 
 impl Mailbox {
+    pub fn dedup_window(&self) -> u64 {
+        match self.policy.dedup_window_ms {
+            0 => 120_000,
+            ms => ms,
+        }
+    }
+
     pub fn bytes(&self) -> u64 {
         self.messages.iter().chain(&self.delayed).map(Message::bytes).sum()
     }

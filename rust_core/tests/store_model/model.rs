@@ -23,6 +23,7 @@ pub enum Reply {
     Batch(Vec<Seen>),
     Waiting,
     Purged(u64),
+    Once(Option<u64>, bool),
     Info(Box<MailboxInfo>),
     Refused(Refusal),
 }
@@ -114,6 +115,7 @@ impl Model {
             if mailbox.policy.tier == Tier::Memory {
                 mailbox.messages.clear();
                 mailbox.delayed.clear();
+                mailbox.sent_ids.clear();
                 mailbox.groups.clear();
                 mailbox.next_id = mailbox.next_id.max(mailbox.reserved_ids);
             }
@@ -192,6 +194,8 @@ impl Model {
             created_ms,
             expires_ms: if new.ttl_ms > 0 { created_ms + new.ttl_ms } else { 0 },
             delayed: Vec::new(),
+            next_delay: 0,
+            sent_ids: Vec::new(),
             reserved_ids: 0,
         });
         Ok(Reply::Done)
@@ -231,6 +235,69 @@ impl Model {
         self.accept(address, send, true)
     }
 
+    pub fn send_once(
+        &mut self,
+        address: &str,
+        id: &str,
+        send: &Send<'_>,
+    ) -> Result<Reply, Refusal> {
+        let now_ms = self.now.wall_ms;
+        let mailbox = self.get(address)?;
+        let window = mailbox.dedup_window();
+        if let Some((_, sent_ms, msg_id)) = mailbox.sent_ids.iter().find(|(sent, ..)| sent == id)
+            && now_ms < sent_ms + window
+        {
+            return Ok(Reply::Once(*msg_id, true));
+        }
+        let Reply::Sent(msg_id) = self.send(address, send)? else {
+            return Err(Refusal::Unexpected);
+        };
+        let mailbox = self.get(address)?;
+        mailbox.sent_ids.retain(|(sent, ..)| sent != id);
+        mailbox.sent_ids.push((id.to_owned(), now_ms, msg_id));
+        Ok(Reply::Once(msg_id, false))
+    }
+
+    /// Whether an id may or may not be known: its time was over before the clock was set back.
+    pub fn is_vague(&self, address: &str, id: &str, latest_ms: u64) -> bool {
+        self.find(address).is_some_and(|mailbox| {
+            let mut sent = mailbox.sent_ids.iter().filter(|(sent, ..)| sent == id);
+            sent.any(|(_, sent_ms, _)| {
+                let until = sent_ms + mailbox.dedup_window();
+                self.now.wall_ms < until && until <= latest_ms
+            })
+        })
+    }
+
+    /// The number of one of the delayed messages, or one that there is not.
+    pub fn delay_id(&self, address: &str, nth: usize) -> u64 {
+        let delayed = self.find(address).and_then(|mailbox| mailbox.delayed.get(nth));
+        delayed.map_or(1000, |message| message.msg_id)
+    }
+
+    pub fn cancel(&mut self, address: &str, delay_id: u64) -> Result<Reply, Refusal> {
+        let now_ms = self.now.wall_ms;
+        let mailbox = self.get(address)?;
+        let over = |message: &Message| (1..=now_ms).contains(&message.expires_ms);
+        let found = mailbox.delayed.iter().position(|m| m.msg_id == delay_id && !over(m));
+        mailbox.delayed.remove(found.ok_or(Refusal::NoMessage)?);
+        Ok(Reply::Done)
+    }
+
+    pub fn list_delayed(
+        &mut self,
+        address: &str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Reply, Refusal> {
+        let now_ms = self.now.wall_ms;
+        let listed = self.get(address)?.delayed.iter().filter(|message| {
+            after.is_none_or(|id| message.msg_id > id)
+                && !(1..=now_ms).contains(&message.expires_ms)
+        });
+        Ok(Reply::Batch(cut(listed, limit, u64::MAX)))
+    }
+
     /// Dead letters are not held to the size of what may be sent.
     pub fn accept(
         &mut self,
@@ -264,7 +331,10 @@ impl Model {
             self.take(address, msg_id);
         }
         if delayed {
-            self.get(address)?.delayed.push(message);
+            let mailbox = self.get(address)?;
+            let msg_id = mailbox.next_delay;
+            mailbox.next_delay += 1;
+            mailbox.delayed.push(Message { msg_id, ..message });
             self.touch(address);
             return Ok(Reply::Sent(None));
         }

@@ -170,6 +170,14 @@ impl Run {
                     delay_ms: message.delay_ms,
                     ttl_ms: message.ttl_ms,
                 };
+                if !message.id.is_empty() {
+                    if model.is_vague(address, message.id, self.latest_wall_ms) {
+                        return Err(None);
+                    }
+                    let sent = store.send_once(address, message.id, &send, now);
+                    let sent = reply(sent, |once| Reply::Once(once.msg_id, once.duplicate));
+                    return Ok((sent, expected(model.send_once(address, message.id, &send))));
+                }
                 // One by one and in batches is the same.
                 let sent = match now.wall_ms.is_multiple_of(2) {
                     true => store.send(address, &send, now),
@@ -191,6 +199,23 @@ impl Run {
                 let msg_id = take_aim(model, address, "", Aim::Any(*aim));
                 let deleted = reply(store.delete(address, msg_id, now), done);
                 (deleted, expected(model.delete(address, msg_id)))
+            }
+            // Delay numbers of what is in memory only may begin anew after a restart.
+            Command::Cancel { address, .. } | Command::Delayed { address, .. }
+                if model.find(address).is_some_and(|m| m.policy.tier == Tier::Memory) =>
+            {
+                (Reply::Done, Reply::Done)
+            }
+            Command::Cancel { address, nth } => {
+                let delay_id = model.delay_id(address, *nth);
+                let cancelled = reply(store.cancel_delayed(address, delay_id, now), done);
+                (cancelled, expected(model.cancel(address, delay_id)))
+            }
+            Command::Delayed { address, skip, limit } => {
+                let after = skip.checked_sub(1).map(|nth| model.delay_id(address, nth));
+                let listed = store.query_delayed(address, after, *limit, u64::MAX, now);
+                let listed = reply(listed, |batch| Reply::Batch(seen(&batch)));
+                (listed, expected(model.list_delayed(address, after, *limit)))
             }
             Command::Purge { address } => {
                 let purged = reply(store.purge(address, now), Reply::Purged);
