@@ -7,6 +7,7 @@
 
 mod bytes;
 mod contents;
+mod mailboxes;
 mod script;
 mod seeds;
 
