@@ -113,6 +113,32 @@ def test_a_duplicate_name_is_an_error(mail: Mail, box: str) -> None:
     assert payloads(mail.fetch(box)) == ["kept"]
 
 
+def test_a_duplicate_name_can_be_allowed_for(mail: Mail, fresh_name: str) -> None:
+    """With `exist_ok` it is an error only if something that is given differs."""
+    wanted: Json = {"name": fresh_name, "ttl": 600, "max_msgs": 5, "ack_wait": 7, "type": "latest"}
+    first = mail.done("MAILBOX.CREATE", wanted | {"exist_ok": True})
+    assert first.get("created", True) is True
+    assert first["token"] != ""
+    mail.deliver(fresh_name, b"kept")
+    for same in (wanted, {"name": fresh_name}, {"name": fresh_name, "desc": "another"}):
+        again = mail.done("MAILBOX.CREATE", same | {"exist_ok": True, "token": True})
+        assert (again["mail_address"], again["created"]) == (fresh_name, False)
+        assert not again.get("token")
+    for other, problem in (
+        ({"ttl": 60}, "its ttl_ms is 600000, not 60000"),
+        (
+            {"max_msgs": 6, "ack_wait": 8},
+            "its max_msgs is 5, not 6, its ack_wait_ms is 7000, not 8000",
+        ),
+        ({"type": "standard"}, "its latest is true, not false"),
+        ({"dead_letter": "d.d"}, 'its dead_letter is null, not "d.d"'),
+    ):
+        answer = mail.ask("MAILBOX.CREATE", wanted | {"exist_ok": True} | other)
+        text = f"mailbox {fresh_name} already exists: {problem}"
+        assert answer == {"error": text, "mail_address": ""}
+    assert payloads(mail.fetch(fresh_name)) == ["kept"]
+
+
 def test_a_duplicate_public_name_succeeds_and_keeps_the_first_lifetime(
     mail: Mail, fresh_name: str
 ) -> None:

@@ -217,6 +217,8 @@ async def test_refusals_have_their_class(client: mq9.Client, inbox: str) -> None
     with pytest.raises(errors.MailboxExists, match=f"mailbox {inbox} already exists"):
         await client.create_mailbox(inbox)
     assert await client.create_mailbox(inbox, exist_ok=True) == inbox
+    with pytest.raises(errors.MailboxExists, match=r"its max_msgs is 0, not 3$"):
+        await client.create_mailbox(inbox, exist_ok=True, max_msgs=3)
     missing = "mailbox no.such does not exist"
     for request in (
         client.send("no.such", "x"),

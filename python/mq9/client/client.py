@@ -22,7 +22,7 @@ from mq9.client.message import MISSING, DelayedMessage, Message, NewMessage
 from mq9.client.sending import send_all, stored_id
 from mq9.client.spans import Span, milliseconds, seconds, wire_field
 from mq9.client.wire import Wire
-from mq9.errors import InvalidAddress, InvalidField, MailboxExists
+from mq9.errors import InvalidAddress, InvalidField
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
 
@@ -124,7 +124,10 @@ class Client:
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> str:
-        """Create a mailbox and return its address; without a name the broker makes one up."""
+        """Create a mailbox and return its address; without a name the broker makes one up.
+
+        With `exist_ok` a mailbox that is there is fine, if what is given here holds of it.
+        """
         spans = {"ttl": ttl, "ack_wait": ack_wait, "max_age": max_age}
         body = {
             "name": name,
@@ -142,13 +145,9 @@ class Client:
             "max_msg_size": max_msg_size,
             "discard": discard,
             "dedup_window": dedup_window,
+            "exist_ok": exist_ok or None,
         }
-        try:
-            answer = await self._ask("MAILBOX.CREATE", body, timeout)
-        except MailboxExists:
-            if not exist_ok or name is None:
-                raise
-            return name
+        answer = await self._ask("MAILBOX.CREATE", body, timeout)
         return str(answer["mail_address"])
 
     async def send(

@@ -11,7 +11,7 @@ _TEXTS: tuple[tuple[re.Pattern[str], type[errors.Mq9Error]], ...] = tuple(
     (re.compile(rf"\A(?:{pattern})", re.DOTALL), kind)
     for pattern, kind in (
         (r"mailbox .* does not exist$", errors.MailboxNotFound),
-        (r"mailbox .* already exists$", errors.MailboxExists),
+        (r"mailbox .* already exists(?:: |$)", errors.MailboxExists),
         (r"permission denied: ", errors.AccessDenied),
         (r"agent .* is not registered$", errors.AgentNotFound),
         (r"message not found$", errors.MessageNotFound),

@@ -10,7 +10,7 @@ from mq9.commands.address import check_address
 from mq9.commands.desk import PREFIX, Call, Command
 from mq9.commands.permission import check_may_send
 from mq9.commands.reply import Reply
-from mq9.commands.request import MAX_SECONDS, Refusal, Request, between, read
+from mq9.commands.request import MAX_SECONDS, Refusal, Request, between, read, shown
 from mq9.errors import MailboxExists
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class CreateRequest(Request):
     max_msg_size: _Size | None = None
     discard: Literal["old", "new"] | None = None
     token: bool | None = None
+    exist_ok: bool | None = None
     dedup_window: _DedupWindow | None = None
     backoff: Any = None
     subjects: Any = None
@@ -96,8 +97,10 @@ class Create:
             check_may_send(self._server.broker, call.cid, request.dead_letter, "dead_letter")
         created = self._create(address, request)
         if request.name is not None and request.type is None and request.public is None:
-            token = self._token(address) if request.token else None
-            return CreateReply(mail_address=address, token=token)
+            token = self._token(address) if request.token and created else None
+            return CreateReply(
+                mail_address=address, token=token, created=None if created else False
+            )
         return CreateReply(
             mail_address=address,
             mail_id=address,
@@ -108,21 +111,64 @@ class Create:
         )
 
     def _create(self, address: str, request: CreateRequest) -> bool:
-        """False if it was there, and whoever asks for a public mailbox may find it so."""
+        """False if it was there, and the request may find it so."""
         policy = _policy(request)
         ttl_ms = _span_ms(request, "ttl", self._server.options.default_ttl_ms)
         try:
             self._store.create_mailbox(address, ttl_ms=ttl_ms, desc=request.desc or "", **policy)
         except MailboxExists:
-            if not request.public:
+            if request.exist_ok:
+                self._compare(address, request, policy)
+            elif not request.public:
                 raise
             return False
         if request.public:
             self._public.add(address)
         return True
 
+    def _compare(self, address: str, request: CreateRequest, policy: _Policy) -> None:
+        """Refuse a mailbox that is there if it is not as the request says it should be."""
+        mailbox = self._store.mailbox(address)
+        different = []
+        for field, name in _COMPARED.items():
+            if getattr(request, field) is None:
+                continue
+            given: object = policy[name]  # type: ignore[literal-required]
+            found: object = getattr(mailbox.policy, name)
+            if found != given:
+                different.append(f"{name} is {shown(found)}, not {shown(given)}")
+        if request.ttl is not None or request.ttl_ms is not None:
+            given_ms = _span_ms(request, "ttl")
+            found_ms = max(0, mailbox.expires_ms - mailbox.created_ms)
+            if found_ms != given_ms:
+                different.append(f"ttl_ms is {found_ms}, not {given_ms}")
+        if different:
+            raise Refusal(f"mailbox {address} already exists: its {', its '.join(different)}")
+
     def _token(self, address: str) -> str:
         return self._tokens.of(address, self._store.mailbox(address).created_ms)
+
+
+# Fields of a request that are compared with a mailbox that is there, and their names in its policy.
+_COMPARED = {
+    "type": "latest",
+    "retention": "work_queue",
+    "public": "public",
+    "discard": "discard",
+    "max_msgs": "max_msgs",
+    "max_bytes": "max_bytes",
+    "max_msg_size": "max_msg_size",
+    "max_age": "max_age_ms",
+    "max_age_ms": "max_age_ms",
+    "ack_wait": "ack_wait_ms",
+    "ack_wait_ms": "ack_wait_ms",
+    "max_deliver": "max_deliver",
+    "max_ack_pending": "max_ack_pending",
+    "group_ttl": "group_ttl_ms",
+    "group_ttl_ms": "group_ttl_ms",
+    "dedup_window": "dedup_window_ms",
+    "dead_letter": "dead_letter",
+}
 
 
 class _Policy(TypedDict):
