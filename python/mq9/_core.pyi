@@ -43,6 +43,7 @@ __all__ = [
     "Waiting",
     "WritesStopped",
     "__version__",
+    "end_process_on_panic",
     "json_select",
 ]
 
@@ -241,6 +242,8 @@ class Export:
     def progress(self) -> tuple[int, int]: ...
     def position(self) -> tuple[int, int]: ...
     def close(self) -> None: ...
+
+def end_process_on_panic(log_file: str | PathLike[str] | None = None) -> None: ...
 
 @final
 class StoreInfo:

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -30,6 +31,7 @@ struct control {
     int64_t lose_writes;     /* writes report success and do nothing */
     int64_t lie_about_syncs; /* syncs report success and do nothing */
     int64_t hits;            /* calls that were tampered with */
+    int64_t overlong_writes; /* 1: writes report more bytes than they were given; 2: those of upkeep's thread alone */
 };
 
 #define MOST_FILES 65536
@@ -217,6 +219,15 @@ static void keep_old(int fd, size_t count, off64_t offset) {
     free(record);
 }
 
+/* What no kernel does: Rust's own code takes it for impossible, and panics. */
+static int is_overlong(void) {
+    if (!control->overlong_writes) return 0;
+    char name[16] = "";
+    if (control->overlong_writes == 2 && (prctl(PR_GET_NAME, name), strcmp(name, "mq9-upkeep"))) return 0;
+    __atomic_add_fetch(&control->hits, 1, __ATOMIC_RELAXED);
+    return 1;
+}
+
 ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t offset) {
     if (kind_of(fd) == FILE_OF_DATA) {
         if (fails(control->write_errno)) return -1;
@@ -226,7 +237,9 @@ ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t offset) {
         }
         keep_old(fd, count, offset);
     }
-    return syscall(SYS_pwrite64, fd, bytes, count, offset);
+    long written = syscall(SYS_pwrite64, fd, bytes, count, offset);
+    if (kind_of(fd) == FILE_OF_DATA && written > 0 && is_overlong()) written++;
+    return written;
 }
 
 ssize_t pread64(int fd, void *bytes, size_t count, off64_t offset) {

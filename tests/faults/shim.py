@@ -25,6 +25,7 @@ NUMBERS = (
     "lose_writes",
     "lie_about_syncs",
     "hits",
+    "overlong_writes",
 )
 SIZE_BYTES = 8 * len(NUMBERS)
 HEADER_BYTES = 8

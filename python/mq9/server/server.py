@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import uvloop
 
 from mq9 import __version__, config
-from mq9._core import Broker
+from mq9._core import Broker, end_process_on_panic
 from mq9.config import ConfigError, Options
 from mq9.errors import StoreError, StoreLocked
 from mq9.imports import imports_that_stay
@@ -61,6 +61,8 @@ def run(options: Options) -> int:
     except OSError as error:
         sys.stderr.write(f"mq9 serve: cannot write the log {options.log_file}: {error.strerror}\n")
         return 1
+    # What a panic leaves behind is half changed; recovery is what puts it right.
+    end_process_on_panic(options.log_file)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(Server(options, log).run())

@@ -1,10 +1,11 @@
 //! When the event loop calls the broker: at the end of a round, and when something is due.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
 
 use crate::clock;
+use crate::panics::left_in_the_middle;
 
 /// The loop's appointments with the broker.
 #[derive(Default)]
@@ -103,6 +104,6 @@ impl Alarm {
     }
 
     fn lock(&self) -> MutexGuard<'_, Appointments> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(left_in_the_middle)
     }
 }

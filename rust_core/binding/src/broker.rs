@@ -1,7 +1,7 @@
 //! The broker, as Python sees it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use mq9_core::broker::{self, ConnId};
 use mq9_core::nats;
@@ -16,6 +16,7 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::drive::Driving;
 use crate::mail::{Counter, settle};
+use crate::panics::left_in_the_middle;
 use crate::peer::Peer;
 use crate::reading::{LINGER_US, Reading, STORE, name_of};
 use crate::running::Running;
@@ -238,7 +239,7 @@ impl Broker {
 
 impl Broker {
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(left_in_the_middle)
     }
 
     /// What was read goes out with the rest of this round, or now if there is no loop.

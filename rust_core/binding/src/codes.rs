@@ -2,11 +2,13 @@
 //!
 //! Knows neither scales nor ranks: what a product means is up to who asks.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use multiversion::multiversion;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
+
+use crate::panics::left_in_the_middle;
 use pyo3::types::PyBytes;
 
 /// Rows of signed bytes, without gaps.
@@ -70,7 +72,7 @@ impl Codes {
 
 impl Codes {
     fn lock(&self) -> MutexGuard<'_, Vec<i8>> {
-        self.codes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.codes.lock().unwrap_or_else(left_in_the_middle)
     }
 
     fn wrong_length(&self, what: &str, length: usize) -> PyErr {

@@ -153,6 +153,8 @@ pub enum Failure {
     },
     /// The store is closed.
     Closed,
+    /// A panic left the store in the middle of a change.
+    Broken,
     /// The store was opened to be read only.
     ReadOnly,
     /// An export cannot be made, or go on.
@@ -219,6 +221,11 @@ fn raise(py: Python<'_>, failure: Failure) -> PyResult<PyErr> {
         }
         Failure::Closed => {
             Ok(PyErr::from_type(STORE_ERROR.get(py)?.clone(), "the store is closed"))
+        }
+        Failure::Broken => {
+            let text = "an internal error left the store in the middle of a change: \
+                        close it and open it again";
+            Ok(PyErr::from_type(STORE_ERROR.get(py)?.clone(), text))
         }
         Failure::ReadOnly => {
             let text = "the store was opened with read_only=True: nothing can be changed";

@@ -10,8 +10,8 @@ use mq9_export::{OsTree, Progress, Summary};
 use pyo3::prelude::*;
 
 use crate::errors::{Failure, Result};
+use crate::panics::left_in_the_middle;
 use crate::store::Store;
-use crate::upkeep::lock;
 
 /// How much less important than serving clients an export in the background is.
 const NICE: i32 = 10;
@@ -119,7 +119,7 @@ impl Export {
             None => None,
         };
         py.detach(|| {
-            let mut export = lock(&self.export);
+            let mut export = self.export.lock().unwrap_or_else(left_in_the_middle);
             let export = export.as_mut().ok_or(Failure::ExportClosed)?;
             let summary = if store.is_some() {
                 self.run_quietly(export, until)?
@@ -144,7 +144,7 @@ impl Export {
     /// Where the next run begins: segment and offset.
     fn position(&self, py: Python<'_>) -> Result<(u32, u32)> {
         py.detach(|| {
-            let export = lock(&self.export);
+            let export = self.export.lock().unwrap_or_else(left_in_the_middle);
             let position = export.as_ref().ok_or(Failure::ExportClosed)?.manifest().position;
             Ok((position.segment, position.offset))
         })
@@ -153,7 +153,7 @@ impl Export {
     /// Leaves the folder to others, after a run that is under way.
     fn close(&self, py: Python<'_>) {
         self.stop();
-        py.detach(|| drop(lock(&self.export).take()));
+        py.detach(|| drop(self.export.lock().unwrap_or_else(left_in_the_middle).take()));
     }
 }
 

@@ -16,6 +16,7 @@ mod export;
 mod json;
 mod mail;
 mod messages;
+mod panics;
 mod peer;
 mod reading;
 mod running;
@@ -49,6 +50,8 @@ mod _core {
     use super::json::json_select;
     #[pymodule_export]
     use super::messages::{Completion, Message, NewMessage, Waiting};
+    #[pymodule_export]
+    use super::panics::end_process_on_panic;
     #[pymodule_export]
     use super::store::Store;
     #[pymodule_export]

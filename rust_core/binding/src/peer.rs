@@ -1,10 +1,11 @@
 //! A connection's other half: its session in Python and its transport.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use mq9_core::broker::ConnStats;
 use pyo3::prelude::*;
 
+use crate::panics::left_in_the_middle;
 use crate::sockets::Socket;
 use crate::watch::Watch;
 
@@ -52,7 +53,7 @@ impl Peer {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Link> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+        self.link.lock().unwrap_or_else(left_in_the_middle)
     }
 
     /// The session, until the connection is gone.
@@ -86,7 +87,7 @@ impl Peer {
     }
 
     fn locked_session(&self) -> MutexGuard<'_, Option<Py<PyAny>>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        self.session.lock().unwrap_or_else(left_in_the_middle)
     }
 
     /// From now on Rust reads from the socket, if it may; otherwise the transport goes on.

@@ -5,7 +5,7 @@
 //! after every call into Python, and after the round in which [`TURN_US`] are over.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use mq9_core::broker::ConnId;
 use pyo3::prelude::*;
@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use crate::broker::{Broker, READ_BYTES, State};
 use crate::clock;
 use crate::mail::Counter;
+use crate::panics::left_in_the_middle;
 use crate::peer::Peer;
 use crate::running::Running;
 use crate::sockets::Received;
@@ -50,7 +51,7 @@ impl Reading {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tools> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(left_in_the_middle)
     }
 }
 

@@ -98,11 +98,17 @@ impl Running {
         drop(sync_thread);
         drop(upkeep);
         let closed = match Arc::into_inner(store) {
-            Some(store) if !read_only => store.into_inner().close(),
+            // A broken store is not saved: what it holds in memory is not to be trusted.
+            Some(store) if !read_only => store.into_inner().map_or(Ok(()), Store::close),
             Some(_) | None => Ok(()),
         };
         durability.close();
         Ok(closed?)
+    }
+
+    /// Itself, unless a panic has made it useless.
+    pub fn check_whole(&self) -> Result<&Running> {
+        if self.store.is_broken() { Err(Failure::Broken) } else { Ok(self) }
     }
 
     /// Itself, unless it was opened to be looked at.

@@ -49,7 +49,7 @@ impl Store {
     ) -> Result<T> {
         py.detach(|| {
             let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
-            call(running.as_ref().ok_or(Failure::Closed)?)
+            call(running.as_ref().ok_or(Failure::Closed)?.check_whole()?)
         })
     }
 }

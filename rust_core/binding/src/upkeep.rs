@@ -1,11 +1,13 @@
 //! The thread that keeps the store in shape: checkpoints, compaction, removal of dead segments.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mq9_core::error::Result;
+use mq9_core::error::{Error, Result};
+use mq9_core::log::Syncer;
 use mq9_core::store::{Shared, Store, Turns, maintain};
 
 use crate::clock;
@@ -19,6 +21,7 @@ const REST: u32 = 3;
 /// Upkeep of one store, shared by its thread and by callers who want it done at once.
 pub struct Upkeep {
     store: Arc<Turns>,
+    syncer: Arc<Syncer>,
     /// Two rounds at once would write two checkpoints of one state.
     turn: Mutex<()>,
     failure: Mutex<Option<String>>,
@@ -37,8 +40,10 @@ enum Order {
 
 impl Upkeep {
     pub fn new(store: Arc<Turns>) -> Upkeep {
+        let syncer = store.lock().syncer();
         Upkeep {
             store,
+            syncer,
             turn: Mutex::new(()),
             failure: Mutex::new(None),
             order: Mutex::new(Order::Wait),
@@ -52,7 +57,7 @@ impl Upkeep {
     }
 
     fn round_with(&self, store: &impl Shared) -> Result<bool> {
-        let _turn = lock(&self.turn);
+        let _turn = self.turn()?;
         let done = maintain(store, clock::now);
         *lock(&self.failure) = done.as_ref().err().map(ToString::to_string);
         done
@@ -60,8 +65,20 @@ impl Upkeep {
 
     /// Writes a checkpoint, due or not.
     pub fn checkpoint(&self) -> Result<()> {
-        let _turn = lock(&self.turn);
+        let _turn = self.turn()?;
         self.store.lock().checkpoint()
+    }
+
+    /// A round that panicked may have left anything behind: there is none after it.
+    fn turn(&self) -> Result<MutexGuard<'_, ()>> {
+        self.turn.lock().map_err(|_| Error::WritesStopped("upkeep panicked before".to_owned()))
+    }
+
+    /// Nobody keeps the store in shape any more: writes stop before that tells.
+    fn panicked(&self) {
+        let cause = "the upkeep thread panicked";
+        *lock(&self.failure) = Some(cause.to_owned());
+        self.syncer.stop_writes(cause);
     }
 
     /// What the last round failed with, if it did.
@@ -93,6 +110,19 @@ impl Upkeep {
             *order = Order::Wait;
         }
         *order != Order::Stop
+    }
+}
+
+impl Upkeep {
+    /// What the thread does until it is asked to stop.
+    fn rounds(&self, every: Duration) {
+        let mut pause = every;
+        while self.wait(pause) {
+            // A failure is remembered; the next round tries again.
+            let paced = Paced { upkeep: self, rested_at: Cell::new(clock::worked()) };
+            let busy = self.round_with(&paced).unwrap_or(false);
+            pause = if busy { Duration::ZERO } else { every };
+        }
     }
 }
 
@@ -128,12 +158,8 @@ impl UpkeepThread {
         let shared = Arc::clone(&upkeep);
         let thread =
             std::thread::Builder::new().name("mq9-upkeep".to_owned()).spawn(move || {
-                let mut pause = every;
-                while shared.wait(pause) {
-                    // A failure is remembered; the next round tries again.
-                    let paced = Paced { upkeep: &shared, rested_at: Cell::new(clock::worked()) };
-                    let busy = shared.round_with(&paced).unwrap_or(false);
-                    pause = if busy { Duration::ZERO } else { every };
+                if catch_unwind(AssertUnwindSafe(|| shared.rounds(every))).is_err() {
+                    shared.panicked();
                 }
             })?;
         Ok(UpkeepThread { upkeep, thread: Some(thread) })
@@ -149,7 +175,7 @@ impl Drop for UpkeepThread {
     }
 }
 
-/// A panic in another thread leaves the store as usable as a crash would: nothing is half applied.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// For what a panic cannot leave half changed: a word, a flag.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

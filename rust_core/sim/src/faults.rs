@@ -42,6 +42,8 @@ pub enum Cause {
     Kind(io::ErrorKind),
     /// The error of this number of the operating system.
     Errno(i32),
+    /// None: the call panics.
+    Panic,
 }
 
 impl From<Cause> for io::Error {
@@ -49,6 +51,7 @@ impl From<Cause> for io::Error {
         match cause {
             Cause::Kind(kind) => kind.into(),
             Cause::Errno(errno) => io::Error::from_raw_os_error(errno),
+            Cause::Panic => panic!("the simulated disk panics"),
         }
     }
 }
@@ -85,6 +88,11 @@ impl Fault {
     /// A read-only file system (`EROFS`).
     pub fn read_only() -> Fault {
         Fault::new(Cause::Errno(EROFS))
+    }
+
+    /// No error but a panic, in the thread that calls.
+    pub fn panic() -> Fault {
+        Fault::new(Cause::Panic)
     }
 
     /// The same fault, letting `calls` pass first.

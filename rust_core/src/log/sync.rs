@@ -5,6 +5,7 @@
 //! round lock is taken before the state lock, and files are synced under the round lock alone, so
 //! that writers never wait for a disk.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -129,14 +130,20 @@ impl Syncer {
     /// The same, and how many bytes that were.
     fn sync(&self) -> Result<(Lsn, u64)> {
         let outcome = self.sync_files();
-        if let Some(told) = self.listener.get() {
-            told();
-        }
+        self.tell();
         outcome
     }
 
+    fn tell(&self) {
+        if let Some(told) = self.listener.get() {
+            told();
+        }
+    }
+
     fn sync_files(&self) -> Result<(Lsn, u64)> {
-        let _round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(_round) = self.round.lock() else {
+            return Err(self.stop_writes("a sync panicked before"));
+        };
         let (files, target, bytes) = {
             let mut state = self.state();
             if let Some(cause) = &state.failure {
@@ -159,6 +166,12 @@ impl Syncer {
                 Err(Error::WritesStopped(e.to_string()))
             }
         }
+    }
+
+    /// Nothing is acknowledged from now on; returns what everybody is told.
+    pub fn stop_writes(&self, cause: &str) -> Error {
+        let cause = self.state().failure.get_or_insert_with(|| cause.to_owned()).clone();
+        Error::WritesStopped(cause)
     }
 
     /// Waits until there is something to sync; `false` when asked to stop.
@@ -188,6 +201,25 @@ impl Syncer {
         state.unsynced >= enough
     }
 
+    /// What the sync thread does until it is asked to stop.
+    fn rounds(&self, clock: &impl Fn() -> Duration) {
+        let mut pace = Pace::default();
+        while self.wait() {
+            if self.mode == SyncMode::Always
+                && let Some((enough, patience)) = pace.wait()
+                && !self.gather(enough, patience)
+            {
+                pace.in_vain();
+            }
+            let begin = clock();
+            // A failure is kept in the syncer, where every later command meets it.
+            if let Ok((_, bytes)) = self.sync() {
+                let waiting = self.state().unsynced;
+                pace.synced(bytes, waiting, clock().saturating_sub(begin));
+            }
+        }
+    }
+
     fn stop(&self) {
         self.state().stop = true;
         self.work.notify_all();
@@ -208,20 +240,11 @@ impl SyncThread {
     ) -> std::io::Result<SyncThread> {
         let shared = Arc::clone(&syncer);
         let thread = std::thread::Builder::new().name("mq9-sync".to_owned()).spawn(move || {
-            let mut pace = Pace::default();
-            while shared.wait() {
-                if shared.mode == SyncMode::Always
-                    && let Some((enough, patience)) = pace.wait()
-                    && !shared.gather(enough, patience)
-                {
-                    pace.in_vain();
-                }
-                let begin = clock();
-                // A failure is kept in the syncer, where every later command meets it.
-                if let Ok((_, bytes)) = shared.sync() {
-                    let waiting = shared.state().unsynced;
-                    pace.synced(bytes, waiting, clock().saturating_sub(begin));
-                }
+            let rounds = AssertUnwindSafe(|| shared.rounds(&clock));
+            if catch_unwind(rounds).is_err() {
+                // Nobody else would sync: whoever waits is told, and so is whoever comes.
+                shared.stop_writes("the sync thread panicked");
+                shared.tell();
             }
         })?;
         Ok(SyncThread { syncer, thread: Some(thread) })

@@ -2,8 +2,9 @@
 //! the store only for a moment each. Whatever takes the disk's time is done without it.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use super::turns::left_in_the_middle;
 use super::{Compactor, Store};
 use crate::error::{Error, Result};
 use crate::log::{FullSegment, NewSegment};
@@ -23,7 +24,7 @@ pub trait Shared {
 
 impl Shared for Mutex<Store> {
     fn with<R>(&self, step: impl FnOnce(&mut Store) -> R) -> R {
-        step(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
+        step(&mut self.lock().unwrap_or_else(left_in_the_middle))
     }
 }
 

@@ -26,21 +26,25 @@ impl Turns {
         Turns { store: Mutex::new(store), waiting: AtomicUsize::new(0) }
     }
 
-    /// The store, for a command. A panic in another thread leaves it as usable as a crash would: nothing is
-    /// half applied.
+    /// The store, for a command. Panics if a panic left it in the middle of a change: [`Turns::is_broken`] tells.
     pub fn lock(&self) -> MutexGuard<'_, Store> {
         if let Ok(store) = self.store.try_lock() {
             return store;
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = self.store.lock().unwrap_or_else(left_in_the_middle);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         store
     }
 
-    /// The store, when nobody else uses it any more.
-    pub fn into_inner(self) -> Store {
-        self.store.into_inner().unwrap_or_else(PoisonError::into_inner)
+    /// Whether a panic left the store in the middle of a change. It is of no use then; what is on disk is sound.
+    pub fn is_broken(&self) -> bool {
+        self.store.is_poisoned()
+    }
+
+    /// The store, when nobody else uses it any more; `None` if it is broken.
+    pub fn into_inner(self) -> Option<Store> {
+        self.store.into_inner().ok()
     }
 }
 
@@ -52,6 +56,11 @@ impl Shared for Turns {
             }
             std::thread::yield_now();
         }
-        step(&mut self.store.lock().unwrap_or_else(PoisonError::into_inner))
+        step(&mut self.store.lock().unwrap_or_else(left_in_the_middle))
     }
+}
+
+/// What a lock guards that a panic has let go is not to be used.
+pub(super) fn left_in_the_middle<T>(_: PoisonError<T>) -> T {
+    panic!("an earlier panic left the store in the middle of a change")
 }

@@ -4,6 +4,7 @@ mod basics;
 mod captured;
 mod groups;
 mod large_checkpoint;
+mod panics;
 mod purge;
 mod refusals;
 mod regressions;
