@@ -79,6 +79,12 @@ def test_the_cursor_is_flushed_before_messages_are_returned(
     assert seen == [folder.messages.stat().st_size]
 
 
+def test_who_has_polled_can_be_seen(queue: Queue, folder: Folder) -> None:
+    assert queue.poll("a") == []
+    assert folder.cursor("a") == 0
+    assert queue.status()["default"]["cursors"] == {"a": 0}
+
+
 def test_expired_messages_are_not_given_out(queue: Queue) -> None:
     queue.send("ask", "over", ttl_s=0)
     queue.send("ask", "lives", ttl_s=600)
@@ -263,6 +269,10 @@ def test_expire_moves_every_cursor_along(queue: Queue, folder: Folder) -> None:
     queue.poll("agent-12")
     assert queue.expire() == 8
     living = [0, 3, 6, 9]
+    lines = folder.messages.read_bytes().splitlines(keepends=True)
+    for number in range(1, 13):
+        passed = sum(len(line) for body, line in zip(living, lines, strict=True) if body < number)
+        assert folder.cursor(f"agent-{number}") == passed, number
     for number in range(13):
         expected = [f"{body}" for body in living if body >= number]
         assert bodies(queue.poll(f"agent-{number}")) == expected, number

@@ -48,11 +48,11 @@ class Storm:
 
     def tend(self) -> None:
         """Begins again what was killed; forgets what has ended."""
-        while self._running:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
-                return
-            name = self._running.pop(pid)
+        for pid, name in list(self._running.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if not ended:
+                continue
+            del self._running[pid]
             code = os.waitstatus_to_exitcode(status)
             if code == -signal.SIGKILL:
                 self.kills[name] += 1

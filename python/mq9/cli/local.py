@@ -4,11 +4,16 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mq9.cli.exits import NOTHING, OK, USAGE, Failure
+from mq9.cli import broker
+from mq9.cli.exits import NOTHING, OK, REFUSED, USAGE, Failure
 from mq9.cli.output import one_line, print_json, size, table, when
 
+if TYPE_CHECKING:
+    from mq9.client import Client
+
+_FOLLOW_S = 0.2
 _HEADS = ("ID", "SENT", "FROM", "TO", "TOPIC", "BODY")
 
 
@@ -35,10 +40,76 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parsers["poll"].add_argument(
         "--by-priority", action="store_true", help="the most important first"
     )
+    _add_crossings(below)
     runs = {"send": _send, "poll": _poll, "tail": _tail, "expire": _expire, "status": _status}
     for name, parser in parsers.items():
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.set_defaults(run=_run(runs[name]), path=f"local {name}")
+
+
+def _add_crossings(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    forward = commands.add_parser(
+        "forward", help="send a session's messages to a broker's mailboxes, and bring answers back"
+    )
+    receive = commands.add_parser(
+        "receive", help="bring an agent's messages from a broker into the files"
+    )
+    forward.add_argument(
+        "--agent",
+        metavar="ID",
+        action="append",
+        default=[],
+        help="an agent that lives in the files; may be repeated (default: whoever has polled)",
+    )
+    receive.add_argument(
+        "--agent", metavar="ID", action="append", required=True, help="may be repeated"
+    )
+    for parser in (forward, receive):
+        parser.add_argument("--session", metavar="S", help="default: $ZOS_MQ_SESSION, or default")
+        parser.add_argument("--url", dest="server", metavar="URL", help="the same as --server")
+        parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+        broker.add_options(parser)
+    forward.set_defaults(run=_run(lambda a: broker.run(_forward, a)), path="local forward")
+    receive.set_defaults(run=_run(lambda a: broker.run(_receive, a)), path="local receive")
+
+
+async def _forward(client: "Client", arguments: argparse.Namespace) -> int:
+    return await _cross(client, arguments, up=True)
+
+
+async def _receive(client: "Client", arguments: argparse.Namespace) -> int:
+    return await _cross(client, arguments, up=False)
+
+
+async def _cross(client: "Client", arguments: argparse.Namespace, *, up: bool) -> int:
+    import asyncio
+
+    from mq9.errors import BrokerUnavailable, RequestTimeout
+    from mq9.local import Queue
+    from mq9.local.forwarding import Forwarder
+    from mq9.local.settings import checked_name, session_name
+
+    agents = tuple(checked_name("agent", agent) for agent in arguments.agent)
+    queue = Queue(arguments.root)
+    forwarder = Forwarder(client, queue, session_name(arguments.session), agents)
+    sent = received = 0
+    with forwarder.alone():
+        while True:
+            try:
+                sent += await forwarder.up() if up else 0
+                received += await forwarder.down()
+            except (BrokerUnavailable, RequestTimeout):
+                # The client connects again; what is in doubt is looked at before it is sent.
+                if not arguments.follow:
+                    raise
+            if not arguments.follow:
+                break
+            await asyncio.sleep(_FOLLOW_S)
+    if arguments.json:
+        print_json({"sent": sent, "received": received, "refused": forwarder.refused})
+    else:
+        print(f"sent {sent}, received {received}")
+    return REFUSED if forwarder.refused else OK
 
 
 def _run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:

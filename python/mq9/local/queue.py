@@ -99,11 +99,8 @@ class Queue:
         }
         if (chosen := checked_level(priority)) is not None:
             record["priority"] = chosen
-        content = _checked_body(body)
-        place = self._session(session)
-        if disabled():
-            raise QueueDisabledError("nothing is sent while ZOS_MQ_DISABLED=1 is set")
-        self._append(place, record, content, now_ms)
+        _checked_body(body)
+        self.append_record(self._session(session), record)
         return str(record["msg_id"])
 
     def poll(
@@ -136,9 +133,11 @@ class Queue:
                 matched.append(place.with_body(record))
 
         with _storage("poll", place), place.locked():
-            start = place.cursor(agent_id)
+            cursor = place.cursor(agent_id)
+            start = cursor or 0
             end = place.scan(start, visit)
-            commit = place.prepare_cursor(agent_id, end) if end != start else None
+            # The first time also at 0: who has polled can be seen.
+            commit = place.prepare_cursor(agent_id, end) if end != cursor else None
             details = {
                 "agent_id": agent_id,
                 "topics": None if chosen is None else sorted(chosen),
@@ -212,11 +211,19 @@ class Queue:
             names = self._all_sessions() if session is None else [session_name(session)]
             return {name: self._counts(self._session(name)) for name in names}
 
-    def _append(self, place: Session, record: Record, content: bytes, now_ms: int) -> None:
+    def append_record(self, place: Session, record: Record) -> None:
+        """Appends a message that is complete already; for those who bring it from elsewhere."""
+        if disabled():
+            raise QueueDisabledError("nothing is sent while ZOS_MQ_DISABLED=1 is set")
+        content = record["body"].encode()
         msg_id, body_bytes = record["msg_id"], len(content)
         line = encoded(record)
         too_long = len(line) > self.body_threshold + _LINE_BYTES_ABOVE_THRESHOLD
-        aside = body_bytes > self.body_threshold or (too_long and body_bytes > _SHORT_BODY_BYTES)
+        aside = (
+            body_bytes > self.body_threshold
+            or (too_long and body_bytes > _SHORT_BODY_BYTES)
+            or record["body"] == side_file_mark(msg_id)
+        )
         if aside:
             line = encoded(record | {"body": side_file_mark(msg_id)})
         details = {
@@ -233,7 +240,7 @@ class Queue:
                 if aside:
                     place.write_body(msg_id, content)
                 with place.appended(line):
-                    self._audit("send", place, now_ms, details)
+                    self._audit("send", place, _now_ms(), details)
             except BaseException:
                 if aside:
                     place.remove_body(msg_id)
@@ -305,11 +312,11 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _checked_body(body: object) -> bytes:
+def _checked_body(body: object) -> None:
     if not isinstance(body, str):
         raise TypeError(f"body is {type(body).__name__}: it must be str")
     try:
-        return body.encode()
+        body.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"body is no text: {error}") from None
 

@@ -63,12 +63,18 @@ def is_for(record: Record, agent_id: str) -> bool:
 
 
 def is_expired(record: Record, now_ms: int) -> bool:
-    """Whether its lifetime is over. What cannot be read as a lifetime does not end."""
+    """Whether its lifetime is over."""
+    end = expires_ms(record)
+    return end is not None and now_ms >= end
+
+
+def expires_ms(record: Record) -> float | None:
+    """When its lifetime is over. What cannot be read as a lifetime does not end."""
     ttl_s = record.get("ttl_s")
     if not isinstance(ttl_s, int | float) or isinstance(ttl_s, bool):
-        return False
-    sent_ms = _sent_ms(record)
-    return sent_ms is not None and now_ms >= sent_ms + ttl_s * 1000
+        return None
+    sent = sent_ms(record)
+    return None if sent is None else sent + ttl_s * 1000
 
 
 def level(record: Record) -> int:
@@ -90,7 +96,8 @@ def side_file(record: Record) -> str | None:
     return f"{msg_id}.txt"
 
 
-def _sent_ms(record: Record) -> int | None:
+def sent_ms(record: Record) -> int | None:
+    """When it was sent; None if that cannot be read."""
     ts = record.get("ts")
     if not isinstance(ts, str):
         return None

@@ -109,6 +109,10 @@ class Session:
         if self._durable:
             files.sync_folder(self.bodies)
 
+    def has_body(self, msg_id: str) -> bool:
+        """Whether there is a long body of this id."""
+        return files.exists(os.path.join(self.bodies, f"{msg_id}.txt"))
+
     def remove_body(self, msg_id: str) -> None:
         """Removes the body of a message that was not sent."""
         files.remove(os.path.join(self.bodies, f"{msg_id}.txt"))
@@ -127,12 +131,12 @@ class Session:
 
     # ---- cursors
 
-    def cursor(self, agent_id: str) -> int:
-        """How far an agent has read."""
+    def cursor(self, agent_id: str) -> int | None:
+        """How far an agent has read; None if it has never read."""
         path = self.cursor_path(agent_id)
         content = files.read_whole(path)
         if content is None:
-            return 0
+            return None
         if (offset := _offset(content)) is None:
             raise QueueError(
                 f"{path} is damaged: it holds {content[:40]!r} and no offset. Write the number of "

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeGuard
 
 from mq9.local.errors import TopicError
 
@@ -72,7 +73,7 @@ def sender_name(sender: str | None) -> str:
     return checked_name("sender", sender)
 
 
-def is_name(text: object) -> bool:
+def is_name(text: object) -> TypeGuard[str]:
     """Whether this can be the name of a session or an agent."""
     return isinstance(text, str) and len(text) <= _MAX_NAME and bool(_NAME.fullmatch(text))
 
