@@ -212,6 +212,41 @@ async def test_a_mailbox_with_a_short_memory_is_looked_through(
     assert await texts(client, session, "w") == ["x"]
 
 
+async def test_the_kill_switch_lets_nothing_cross(
+    client: Client, queue: Queue, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.send("ask", "x", "w", session=session)
+    box = await client.create_mailbox(address(session, "boss"))
+    await client.send(box, "y")
+    monkeypatch.setenv("ZOS_MQ_DISABLED", "1")
+    assert await carried(client, queue, session, "boss") == (0, 0)
+    monkeypatch.delenv("ZOS_MQ_DISABLED")
+    assert await carried(client, queue, session, "boss") == (1, 1)
+
+
+async def test_what_comes_down_is_safe_before_it_is_acknowledged(
+    client: Client, queue: Queue, root: Path, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    real_sync, real_ack = os.fsync, client.ack
+
+    def fsync(fd: int) -> None:
+        happened.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        real_sync(fd)
+
+    async def ack(*messages: Any, **options: Any) -> None:  # noqa: ANN401
+        happened.append("acknowledged")
+        await real_ack(*messages, **options)
+
+    box = await client.create_mailbox(address(session, "boss"))
+    await client.send(box, "y")
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(client, "ack", ack)
+    await carried(client, queue, session, "boss")
+    assert happened[-3:] == ["messages.jsonl", session, "acknowledged"]
+    assert Folder(root, session).lines()[0]["body"] == "y"
+
+
 async def test_one_forwarder_at_a_time(client: Client, queue: Queue, session: str) -> None:
     with (
         Forwarder(client, queue, session).alone(),

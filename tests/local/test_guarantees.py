@@ -224,6 +224,27 @@ def opened_twice(path: Path) -> bool:
     return names.count(path) >= 2
 
 
+def test_a_signal_handler_that_sends_does_not_wait_for_itself(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+    real = os.write
+
+    def write(fd: int, content: bytes) -> int:
+        monkeypatch.undo()
+        try:
+            queue.send("ask", "from inside")
+        except QueueError as error:
+            refused.append(str(error))
+        return real(fd, content)
+
+    monkeypatch.setattr(os, "write", write)
+    queue.send("ask", "outside")
+    assert ["this very thread" in text for text in refused] == [True]
+    queue.send("ask", "later")
+    assert bodies(queue.poll("a")) == ["outside", "later"]
+
+
 def test_threads_may_share_a_queue(queue: Queue) -> None:
     def send(name: str) -> None:
         for number in range(100):

@@ -30,7 +30,7 @@ from mq9.local.errors import QueueError
 from mq9.local.queue import Queue
 from mq9.local.record import Record, expires_ms, is_expired, level, parsed, sent_ms, timestamp
 from mq9.local.session import Session
-from mq9.local.settings import EVERYONE, LEVELS, TOPICS, is_name, session_name
+from mq9.local.settings import EVERYONE, LEVELS, TOPICS, disabled, is_name, session_name
 
 CURSOR = "mq9-forward"
 """The cursor of what has been sent to the broker."""
@@ -83,7 +83,8 @@ class Forwarder:
 
     def __post_init__(self) -> None:
         self.session = session_name(self.session)
-        self._place = Session(str(self.queue.root), self.session, durable=False)
+        # What is acknowledged to a broker must not be lost with the power.
+        self._place = Session(str(self.queue.root), self.session, durable=True)
         self._known: set[str] = set()
         self._seen: set[str] | None = None
         self._in_doubt = True
@@ -190,6 +191,8 @@ class Forwarder:
         )
 
     def _batch(self) -> "_Batch | None":
+        if disabled():
+            return None
         with self._place.locked():
             start = self._place.cursor(CURSOR) or 0
             try:
@@ -230,6 +233,8 @@ class Forwarder:
 
     async def down_one(self, agent: str, *, wait_s: float = 0) -> int:
         """Brings what is in one mailbox into the files."""
+        if disabled():
+            return 0
         source = address(self.session, agent)
         # Every place reads what is for everyone; what is for an agent only one of them.
         group = f"{_GROUP}.{self._site}" if agent == _EVERYONE else _GROUP

@@ -6,6 +6,7 @@ what a process that died has left (`compaction.recover`).
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -30,11 +31,18 @@ class Session:
         self._lock = os.path.join(self.folder, ".lock")
         self._durable = durable
         self._seen = False
+        self._holder: int | None = None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else uses the session meanwhile; it is whole when this begins."""
+        if self._holder == threading.get_ident():
+            raise QueueError(
+                f"session {self.name!r} is in use by this very thread: a signal handler or "
+                "finalizer must not use a queue, since it may have interrupted one"
+            )
         fd = self._acquire()
+        self._holder = threading.get_ident()
         try:
             compaction.recover(self)
             if not self._seen:
@@ -42,6 +50,7 @@ class Session:
                 self._seen = True
             yield
         finally:
+            self._holder = None
             # What was done is done: closing the file gives the lock back as well.
             with suppress(OSError):
                 locking.release(fd)
