@@ -316,18 +316,9 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-async def test_a_forwarder_that_dies_anywhere_carries_each_once(
-    server: Server, client: Client, queue: Queue, root: Path, session: str
-) -> None:
-    """It is stopped before and behind everything that it does, and begun again each time."""
-    for number in range(6):
-        queue.send("ask", f"{number}", f"w{number % 2}", session=session)
-    queue.send("broadcast", "all", session=session)
-    boss = await client.create_mailbox(address(session, "boss"))
-    for number in range(4):
-        await client.send(boss, f"{number}")
+async def killed_on_the_way(server: Server, root: Path, session: str) -> int:
+    """Stops the command before and behind everything that it does; how often that was."""
     crossing = ["local", "--root", str(root), "forward", "--session", session, "--agent", "boss"]
-    died = 0
     for steps in itertools.count():
         done = await asyncio.to_thread(
             subprocess.run,
@@ -338,14 +329,42 @@ async def test_a_forwarder_that_dies_anywhere_carries_each_once(
             check=False,
         )
         if done.returncode == 0:
-            break
+            return steps
         assert done.returncode == 77, done.stderr
-        died += 1
-    assert died >= 6
+    raise AssertionError("it never ends")
+
+
+async def test_what_dies_on_the_way_up_carries_each_once(
+    server: Server, client: Client, queue: Queue, root: Path, session: str
+) -> None:
+    for number in range(6):
+        queue.send("ask", f"{number}", f"w{number % 2}", session=session)
+    queue.send("broadcast", "all", session=session)
+    assert await killed_on_the_way(server, root, session) >= 6
     assert await texts(client, session, "w0") == ["0", "2", "4"]
     assert await texts(client, session, "w1") == ["1", "3", "5"]
     assert await texts(client, session, "all") == ["all"]
-    assert bodies(queue.poll("boss", session=session)) == ["all", "0", "1", "2", "3"]
+
+
+async def test_what_dies_on_the_way_down_carries_each_once(
+    server: Server, client: Client, queue: Queue, root: Path, session: str
+) -> None:
+    boss = await client.create_mailbox(address(session, "boss"))
+    for number in range(4):
+        await client.send(boss, f"{number}")
+    assert await killed_on_the_way(server, root, session) >= 6
+    assert bodies(queue.poll("boss", session=session)) == ["0", "1", "2", "3"]
+
+
+async def test_what_came_from_a_broker_does_not_go_back(
+    client: Client, queue: Queue, session: str
+) -> None:
+    everyone = await client.create_mailbox(address(session, "all"))
+    await client.send(everyone, "x")
+    for _ in range(3):
+        await carried(client, queue, session, "boss")
+    assert await texts(client, session, "all") == ["x"]
+    assert bodies(queue.poll("boss", session=session)) == ["x"]
 
 
 def test_following_over_a_restart_of_the_broker(serve: Serve, queue: Queue, root: Path) -> None:
