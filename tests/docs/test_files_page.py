@@ -30,7 +30,8 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
     command(tmp_path / "bin", "zos-mq", "zos_agent_mq")
     command(tmp_path / "bin", "mq9", "mq9")
     mine = {name: value for name, value in os.environ.items() if not name.startswith("ZOS_")}
-    return {**mine, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    return {**mine, "PATH": path, "TZ": "UTC"}
 
 
 async def test_the_example_in_python(

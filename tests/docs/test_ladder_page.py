@@ -18,6 +18,7 @@ def test_the_system_climbs_the_ladder(serve: Serve, tmp_path: Path) -> None:
     environment = {
         **mine,
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "TZ": "UTC",
         "MQ9_URL": serve().url,
     }
     page = [step for block in blocks(PAGE, "console") for step in steps(block)]

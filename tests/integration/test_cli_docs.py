@@ -22,7 +22,9 @@ OPERATOR = (
 
 def comparable(text: str) -> str:
     """Without instants and sizes of files, which are never the same."""
-    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00", "TIME", text)
+    text = re.sub(r"[\d.]+ ms", "SPAN", text)
+    text = re.sub(r"^(server|url|NATS version|mq9 version)  .*", r"\1", text, flags=re.MULTILINE)
     text = re.sub(r'"create_time":\d{10}', '"create_time":TIME', text)
     text = re.sub(r"^(segments|checkpoints|reclaimable)  .*", r"\1", text, flags=re.MULTILINE)
     return re.sub(r"[\d.]+ (B|KiB|MiB)\b", "SIZE", text)
@@ -42,6 +44,7 @@ def test_sessions_print_what_the_page_shows(
         "PATH": f"{command.parent}:{os.environ['PATH']}",
         "MQ9_URL": server.url,
         "DATA": "data",
+        "TZ": "UTC",
     }
     (tmp_path / "data").symlink_to(server.log_file.parent / "data")
     pages = [list(steps(block)) for block in blocks(name, "console")]

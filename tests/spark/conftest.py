@@ -1,5 +1,6 @@
 """One Spark session for all tests of this folder; without the extra they are skipped."""
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,11 +35,24 @@ QUICK = {
 }
 
 
+def _compile_workers() -> None:
+    """Has Python compile, and the machine read, what the workers of a data source import.
+
+    Spark gives them ten seconds from their start to the first word, which on a busy machine is
+    too little for both, and cannot be told to wait longer.
+    """
+    workers = ("plan_data_source_read", "create_data_source", "python_streaming_sink_runner")
+    imports = ", ".join(f"pyspark.sql.worker.{name}" for name in workers)
+    subprocess.run([sys.executable, "-c", f"import {imports}, mq9.spark.source"], check=True)
+
+
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """A small session; starting one takes seconds, so all tests share it."""
     pytest.importorskip("pyspark", reason="needs Spark: pip install 'mq9[spark]'")
     from mq9.spark import session
+
+    _compile_workers()
 
     made = session(
         "mq9-tests",

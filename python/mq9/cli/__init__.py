@@ -18,13 +18,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     from mq9.cli.parser import parser
 
     try:
-        parsed = parser().parse_args(arguments)
+        parsed = parser().parse_all(arguments)
     except SystemExit as end:
         return USAGE if end.code else 0
     try:
         status: int = parsed.run(parsed)
     except Failure as failure:
-        print(f"mq9 {parsed.path}: {failure}", file=sys.stderr)
+        from mq9.cli.output import visible
+
+        # A failure may quote what somebody else has written.
+        lines = "\n".join(map(visible, str(failure).split("\n")))
+        print(f"mq9 {parsed.path}: {lines}", file=sys.stderr)
         return failure.status
     except (KeyboardInterrupt, asyncio.CancelledError):
         return STOPPED

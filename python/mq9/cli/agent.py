@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mq9.cli import broker
 from mq9.cli.agent_import import read_a2a_card
 from mq9.cli.exits import NOTHING, OK, USAGE, Failure
-from mq9.cli.output import one_line, print_json, table, when
+from mq9.cli.output import one_line, print_json, table, visible, when
 
 if TYPE_CHECKING:
     from mq9.client import AgentPage, Client
@@ -19,36 +19,63 @@ _MAX_NAME = 40
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Give the parser these commands."""
-    agent = commands.add_parser("agent", help="register agents and find them")
-    kinds = agent.add_subparsers(dest="kind", metavar="command", required=True)
+    kinds = broker.add_family(
+        *(commands, "agent"),
+        help="register agents and find them",
+        example="mq9 agent list",
+    )
 
-    register = kinds.add_parser("register", help="enter an agent's card, or replace it")
+    register = broker.add_command(
+        *(kinds, "agent register", _run_register),
+        help="enter an agent's card, or replace it",
+        example='mq9 agent register \'{"mailbox": "agent.tongue", "name": "Tongue"}\'',
+        connects=False,
+    )
     _add_card(register, "the card: a JSON object with mailbox")
-    register.set_defaults(run=_run_register, path="agent register")
 
-    listing = kinds.add_parser("list", help="list agents, newest last")
+    listing = broker.add_command(
+        *(kinds, "agent list", _find),
+        help="list agents, newest last",
+        example="mq9 agent list --alive",
+    )
     _add_filters(listing)
-    listing.set_defaults(run=lambda a: broker.run(_find, a), path="agent list", text=None)
-    listing.set_defaults(semantic=None)
+    listing.set_defaults(text=None, semantic=None)
 
-    find = kinds.add_parser("find", aliases=["discover"], help="find agents, best match first")
+    find = broker.add_command(
+        *(kinds, "agent find", _find),
+        help="find agents, best match first",
+        example='mq9 agent find "translate contracts"\n'
+        'mq9 agent find --semantic "who can read Spanish?"',
+        aliases=("discover",),
+    )
     find.add_argument(
         "text", nargs="?", help='words to look for; "a phrase" and the beginning of a word* work'
     )
     find.add_argument("--semantic", metavar="TEXT", help="look for a meaning, not for words")
     _add_filters(find)
-    find.set_defaults(run=lambda a: broker.run(_find, a), path="agent find")
 
-    report = kinds.add_parser("report", help="say that an agent is alive, and what it does")
+    report = broker.add_command(
+        *(kinds, "agent report", _run_report),
+        help="say that an agent is alive, and what it does",
+        example='mq9 agent report \'{"mailbox": "agent.tongue", "load": 0.5}\'',
+        connects=False,
+    )
     _add_card(report, "its state: a JSON object with mailbox")
-    report.set_defaults(run=_run_report, path="agent report")
 
-    remove = kinds.add_parser("remove", aliases=["unregister"], help="take an agent out")
+    remove = broker.add_command(
+        *(kinds, "agent remove", _remove),
+        help="take an agent out of the registry",
+        example="mq9 agent remove agent.tongue",
+        aliases=("unregister",),
+    )
     remove.add_argument("mailbox", help="the mailbox of its card")
-    broker.add_options(remove)
-    remove.set_defaults(run=lambda a: broker.run(_remove, a), path="agent remove")
 
-    importing = kinds.add_parser("import", help="register an agent by its A2A card")
+    importing = broker.add_command(
+        *(kinds, "agent import", _run_import),
+        help="register an agent by its A2A card",
+        example="mq9 agent import card.json --mailbox agent.tongue",
+        connects=False,
+    )
     importing.add_argument("source", metavar="URL|FILE", help="where the card, or the agent, is")
     importing.add_argument(
         "--mailbox", metavar="ADDRESS", help="where it is reached here, if its card does not say"
@@ -56,14 +83,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     importing.add_argument(
         "--ttl", type=int, metavar="SECONDS", help="how long it stays without a report"
     )
-    broker.add_options(importing)
-    importing.set_defaults(run=_run_import, path="agent import")
 
 
 def _add_card(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("card", nargs="?", metavar="JSON", help=f"{text}; - reads the input")
     parser.add_argument("-f", "--file", metavar="FILE", help="read it from a file")
-    broker.add_options(parser)
 
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +97,6 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alive", action="store_true", help="heard of lately")
     parser.add_argument("-n", "--limit", type=int, metavar="N", help="agents on a page (20)")
     parser.add_argument("--page", type=int, metavar="N", help="which page, from 1")
-    broker.add_options(parser)
 
 
 def _run_register(arguments: argparse.Namespace) -> int:
@@ -167,7 +190,7 @@ def _say(arguments: argparse.Namespace, what: str, mailbox: str) -> int:
     if arguments.json:
         print_json({what: mailbox})
     else:
-        print(f"{what} {mailbox}")
+        print(f"{what} {visible(mailbox)}")
     return OK
 
 

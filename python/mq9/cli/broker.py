@@ -10,7 +10,7 @@ import os
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mq9.cli.exits import REFUSED, TIMEOUT, UNREACHABLE, USAGE, Failure
 
@@ -21,43 +21,148 @@ DEFAULT_URL = "nats://127.0.0.1:4222"
 
 Action = Callable[["Client", argparse.Namespace], Awaitable[int]]
 
+# Name, placeholder, help; where an option has a short form or more to it, below.
+_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (
+        ("-s", "--server"),
+        {
+            "metavar": "URL",
+            "help": f"where it is (default: $MQ9_URL, or {DEFAULT_URL}); several with commas",
+        },
+    ),
+    (("--user",), {"metavar": "NAME", "help": "user (default: $MQ9_USER)"}),
+    (("--password",), {"metavar": "TEXT", "help": "password (default: $MQ9_PASSWORD)"}),
+    (("--token",), {"metavar": "TEXT", "help": "token of a user (default: $MQ9_TOKEN)"}),
+    (
+        ("--nkey",),
+        {"metavar": "FILE", "help": "file with the seed of an nkey (default: $MQ9_NKEY)"},
+    ),
+    (
+        ("--tls-ca",),
+        {
+            "metavar": "FILE",
+            "help": "authorities to trust besides the system's, with tls:// URLs",
+        },
+    ),
+    (("--tls-cert",), {"metavar": "FILE", "help": "certificate to show to the broker"}),
+    (("--tls-key",), {"metavar": "FILE", "help": "private key of that certificate"}),
+    (
+        ("--inbox-prefix",),
+        {
+            "metavar": "SUBJECT",
+            "help": "where replies come in, for users who may not subscribe to _INBOX.>",
+        },
+    ),
+    (
+        ("--timeout",),
+        {"metavar": "SECONDS", "help": "how long to wait for the broker (default: 5)"},
+    ),
+)
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(("server", "user", "password", "token", "nkey")),
+    **dict.fromkeys(("tls_ca", "tls_cert", "tls_key")),
+    "inbox_prefix": "_INBOX",
+    "timeout": 5.0,
+    "json": False,
+}
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every command that talks to a broker."""
-    group = parser.add_argument_group("broker")
-    group.add_argument(
-        "-s",
-        "--server",
-        metavar="URL",
-        help=f"where the broker is (default: $MQ9_URL, or {DEFAULT_URL}); several with commas",
+_WHERE = "Where the broker is and who you are (-s, --user, ...) can stand before or behind the \
+command: `mq9 --help`."
+
+
+def add_options(root: argparse.ArgumentParser) -> None:
+    """The options of every command that talks to a broker, where their help is shown."""
+    group = root.add_argument_group("broker, before or behind the command")
+    for names, settings in _OPTIONS:
+        group.add_argument(*names, **_typed(names, settings), default=argparse.SUPPRESS)
+    group.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+
+
+def add_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    path: str,
+    run_it: "Action | Callable[[argparse.Namespace], int]",
+    *,
+    help: str,  # noqa: A002
+    example: str,
+    aliases: tuple[str, ...] = (),
+    connects: bool = True,
+) -> argparse.ArgumentParser:
+    """A command that talks to a broker; `connects` is False where it calls `run` itself."""
+    parser = _add(commands, path, help, f"{examples(example)}\n\n{_WHERE}", aliases)
+    for names, settings in _OPTIONS:
+        hidden = _typed(names, settings) | {"help": argparse.SUPPRESS}
+        parser.add_argument(*names, **hidden, default=argparse.SUPPRESS)
+    chosen = (lambda given: run(run_it, given)) if connects else run_it  # type: ignore[arg-type]
+    parser.set_defaults(run=chosen)
+    return parser
+
+
+def add_local_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    path: str,
+    run_it: Callable[[argparse.Namespace], int],
+    *,
+    help: str,  # noqa: A002
+    example: str,
+) -> argparse.ArgumentParser:
+    """A command that needs no broker."""
+    parser = _add(commands, path, help, examples(example))
+    parser.set_defaults(run=run_it)
+    return parser
+
+
+def _add(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    path: str,
+    help: str,  # noqa: A002
+    epilog: str,
+    aliases: tuple[str, ...] = (),
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        path.split()[-1],
+        aliases=list(aliases),
+        help=help,
+        description=f"{help[0].upper()}{help[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    group.add_argument("--user", metavar="NAME", help="user (default: $MQ9_USER)")
-    group.add_argument("--password", metavar="TEXT", help="password (default: $MQ9_PASSWORD)")
-    group.add_argument("--token", metavar="TEXT", help="token (default: $MQ9_TOKEN)")
-    group.add_argument(
-        "--nkey", metavar="FILE", help="file with the seed of an nkey (default: $MQ9_NKEY)"
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+    parser.set_defaults(path=path, parser=parser)
+    return parser
+
+
+def add_family(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    *,
+    help: str,  # noqa: A002
+    example: str,
+) -> "argparse._SubParsersAction[argparse.ArgumentParser]":
+    """A word that other commands stand behind."""
+    family = commands.add_parser(
+        name,
+        help=help,
+        description=f"{help[0].upper()}{help[1:]}.",
+        epilog=f"{examples(example)}\n\n`mq9 {name} COMMAND --help` has the options of each.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    group.add_argument(
-        "--tls-ca",
-        metavar="FILE",
-        help="authorities to trust besides the system's, with tls:// URLs",
-    )
-    group.add_argument("--tls-cert", metavar="FILE", help="certificate to show to the broker")
-    group.add_argument("--tls-key", metavar="FILE", help="private key of that certificate")
-    group.add_argument(
-        "--inbox-prefix",
-        metavar="SUBJECT",
-        default="_INBOX",
-        help="where replies come in, for users who may not subscribe to _INBOX.> (the default)",
-    )
-    group.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=seconds,
-        default=5.0,
-        help="how long to wait for the broker (default: 5)",
-    )
-    group.add_argument("--json", action="store_true", help="print JSON")
+    family.set_defaults(parser=family)
+    return family.add_subparsers(dest="kind", metavar="command", required=True)
+
+
+def examples(lines: str) -> str:
+    """What stands under the options of a command."""
+    return "example:\n" + "\n".join(f"  {line}" for line in lines.splitlines())
+
+
+def with_defaults(given: argparse.Namespace) -> argparse.Namespace:
+    """The arguments with what was not said."""
+    return argparse.Namespace(**(_DEFAULTS | vars(given)))
+
+
+def _typed(names: tuple[str, ...], settings: dict[str, Any]) -> dict[str, Any]:
+    return settings | ({"type": seconds} if names == ("--timeout",) else {})
 
 
 def run(action: Action, arguments: argparse.Namespace) -> int:
@@ -120,6 +225,11 @@ def seconds(written: str) -> float:
     if not 0 < number < 1e9:
         raise argparse.ArgumentTypeError(f"expected a number of seconds, found {written!r}")
     return number
+
+
+def span(written: str) -> float:
+    """A number of seconds, of which 0 means something too."""
+    return 0.0 if written == "0" else seconds(written)
 
 
 def _with_hint(error: Exception) -> str:

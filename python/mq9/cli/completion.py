@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from mq9.cli import broker
 from mq9.cli.exits import OK
 
 _FILES = {"FILE", "DIR"}
@@ -39,10 +40,6 @@ def add(
     root: Callable[[], argparse.ArgumentParser],
 ) -> None:
     """Give the parser this command; `root` makes the tree to complete."""
-    completion = commands.add_parser(
-        "completion", help="print a script that completes commands in a shell"
-    )
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
 
     def run(arguments: argparse.Namespace) -> int:
         places = list(_places(root(), ()))
@@ -50,7 +47,12 @@ def add(
         print("\n".join(write(places)))
         return OK
 
-    completion.set_defaults(run=run, path="completion")
+    completion = broker.add_local_command(
+        *(commands, "completion", run),
+        help="print a script that completes commands in a shell",
+        example="source <(mq9 completion bash)",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
 
 
 def _places(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[Place]:

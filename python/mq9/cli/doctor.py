@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mq9.cli import broker
 from mq9.cli.exits import OK, REFUSED, UNREACHABLE, USAGE, Failure
 from mq9.cli.output import pairs, print_json, size
 
@@ -25,10 +26,12 @@ _BAR = 30
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Give the parser this command."""
-    doctor = commands.add_parser("doctor", help="check a data directory")
+    doctor = broker.add_local_command(
+        *(commands, "doctor", _doctor),
+        help="check a data directory",
+        example="mq9 doctor data",
+    )
     doctor.add_argument("directory", metavar="DIR", help="the broker's --data")
-    doctor.add_argument("--json", action="store_true", help="print JSON")
-    doctor.set_defaults(run=_doctor, path="doctor")
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

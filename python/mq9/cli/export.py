@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mq9.cli import broker
 from mq9.cli.exits import OK, STOPPED, USAGE, Failure
 from mq9.cli.output import pairs, print_json, size
 
@@ -28,7 +29,11 @@ _COUNTS = (
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Give the parser this command."""
-    export = commands.add_parser("export", help="write a data directory as Parquet files")
+    export = broker.add_local_command(
+        *(commands, "export", _export),
+        help="write a data directory as Parquet files",
+        example="mq9 export --data data --out lake",
+    )
     export.add_argument("--data", required=True, metavar="DIR", help="the broker's --data")
     export.add_argument("--out", required=True, metavar="DIR", help="folder of the export")
     export.add_argument(
@@ -46,8 +51,6 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         default=True,
         help="whether payloads are written",
     )
-    export.add_argument("--json", action="store_true", help="print JSON")
-    export.set_defaults(run=_export, path="export")
 
 
 def _export(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from mq9.client import Client
 
 _FOLLOW_S = 0.2
+_EXAMPLES = {
+    "send": 'mq9 local send --topic ask --body "Is the disk full?" --to builder --sender boss',
+    "poll": "mq9 local poll --agent builder --wait 10",
+    "tail": "mq9 local tail -n 5",
+    "expire": "mq9 local expire",
+    "status": "mq9 local status",
+}
 _HEADS = ("ID", "SENT", "FROM", "TO", "TOPIC", "BODY")
 
 
@@ -21,7 +28,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Give the parser these commands."""
     from mq9.local.command import ROOT_HELP, add_commands
 
-    local = commands.add_parser("local", help="mail in plain files, without a broker")
+    local = commands.add_parser(
+        "local",
+        help="mail in plain files, without a broker",
+        epilog=broker.examples("mq9 local status --root mail"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     local.add_argument("--root", metavar="DIR", help=ROOT_HELP)
     below = local.add_subparsers(dest="local", metavar="command", required=True)
     parsers = add_commands(below)
@@ -43,16 +55,26 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     _add_crossings(below)
     runs = {"send": _send, "poll": _poll, "tail": _tail, "expire": _expire, "status": _status}
     for name, parser in parsers.items():
-        parser.add_argument("--json", action="store_true", help="print JSON")
-        parser.set_defaults(run=_run(runs[name]), path=f"local {name}")
+        parser.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON"
+        )
+        parser.epilog = broker.examples(_EXAMPLES[name])
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.set_defaults(run=_run(runs[name]), path=f"local {name}", parser=parser)
 
 
 def _add_crossings(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    forward = commands.add_parser(
-        "forward", help="send a session's messages to a broker's mailboxes, and bring answers back"
+    forward = broker.add_command(
+        *(commands, "local forward", _run(lambda a: broker.run(_forward, a))),
+        help="send a session's messages to a broker's mailboxes, and bring answers back",
+        example="mq9 local forward --session default --url nats://127.0.0.1:4222 --follow",
+        connects=False,
     )
-    receive = commands.add_parser(
-        "receive", help="bring an agent's messages from a broker into the files"
+    receive = broker.add_command(
+        *(commands, "local receive", _run(lambda a: broker.run(_receive, a))),
+        help="bring an agent's messages from a broker into the files",
+        example="mq9 local receive --agent builder",
+        connects=False,
     )
     forward.add_argument(
         "--agent",
@@ -66,11 +88,14 @@ def _add_crossings(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     )
     for parser in (forward, receive):
         parser.add_argument("--session", metavar="S", help="default: $ZOS_MQ_SESSION, or default")
-        parser.add_argument("--url", dest="server", metavar="URL", help="the same as --server")
+        parser.add_argument(
+            "--url",
+            dest="server",
+            metavar="URL",
+            default=argparse.SUPPRESS,
+            help="the same as --server",
+        )
         parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
-        broker.add_options(parser)
-    forward.set_defaults(run=_run(lambda a: broker.run(_forward, a)), path="local forward")
-    receive.set_defaults(run=_run(lambda a: broker.run(_receive, a)), path="local receive")
 
 
 async def _forward(client: "Client", arguments: argparse.Namespace) -> int:

@@ -13,14 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack
 
+from nats.aio.client import Client as Nats
+
 from mq9.client.agents import AgentPage, Cards
 from mq9.client.connecting import Access
 from mq9.client.consumer import Consumer
 from mq9.client.fetching import Deliver, Fetch, Format
-from mq9.client.mailboxes import MailboxDetails, MailboxSummary
+from mq9.client.mailboxes import MailboxDetails, MailboxPolicy, MailboxSummary, policy_fields
 from mq9.client.message import MISSING, DelayedMessage, Message, NewMessage
 from mq9.client.sending import send_all, stored_id
-from mq9.client.spans import Span, milliseconds, seconds, wire_field
+from mq9.client.spans import Span, milliseconds, seconds
 from mq9.client.wire import Wire
 from mq9.errors import InvalidAddress, InvalidField
 
@@ -80,6 +82,11 @@ class Client:
         """Whether there is a connection right now."""
         return self._wire.connected
 
+    @property
+    def nats(self) -> Nats:
+        """The connection underneath, for plain publish and subscribe; another after it broke."""
+        return self._wire.connection
+
     async def connect(self) -> Self:
         """Connect; raises `BrokerUnavailable` or `AccessDenied` at once if that fails."""
         await self._wire.open()
@@ -105,50 +112,54 @@ class Client:
         self,
         name: str | None = None,
         *,
-        ttl: Span | None = None,
-        desc: str | None = None,
-        type: Literal["standard", "latest"] | None = None,  # noqa: A002
-        public: bool | None = None,
-        retention: Literal["limits", "work_queue"] | None = None,
-        ack_wait: Span | None = None,
-        max_deliver: int | None = None,
-        dead_letter: str | None = None,
-        max_ack_pending: int | None = None,
-        group_ttl: int | None = None,
-        max_msgs: int | None = None,
-        max_bytes: int | None = None,
-        max_age: Span | None = None,
-        max_msg_size: int | None = None,
-        discard: Literal["old", "new"] | None = None,
-        dedup_window: int | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
+        **policy: Unpack[MailboxPolicy],
     ) -> str:
         """Create a mailbox and return its address; without a name the broker makes one up.
 
         With `exist_ok` a mailbox that is there is fine, if what is given here holds of it.
         """
-        spans = {"ttl": ttl, "ack_wait": ack_wait, "max_age": max_age}
-        body = {
-            "name": name,
-            **dict(wire_field(of, "_", span) for of, span in spans.items() if span is not None),
-            "desc": desc,
-            "type": type,
-            "public": public,
-            "retention": retention,
-            "max_deliver": max_deliver,
-            "dead_letter": dead_letter,
-            "max_ack_pending": max_ack_pending,
-            "group_ttl": group_ttl,
-            "max_msgs": max_msgs,
-            "max_bytes": max_bytes,
-            "max_msg_size": max_msg_size,
-            "discard": discard,
-            "dedup_window": dedup_window,
-            "exist_ok": exist_ok or None,
-        }
+        body = {"name": name, **policy_fields(policy), "exist_ok": exist_ok or None}
         answer = await self._ask("MAILBOX.CREATE", body, timeout)
         return str(answer["mail_address"])
+
+    async def create_mailbox_and_token(
+        self,
+        name: str | None = None,
+        *,
+        timeout: float | None = None,
+        **policy: Unpack[MailboxPolicy],
+    ) -> tuple[str, str]:
+        """The same with the token of the mailbox, which shows later that it is yours."""
+        body = {"name": name, **policy_fields(policy), "token": True}
+        answer = await self._ask("MAILBOX.CREATE", body, timeout)
+        return str(answer["mail_address"]), str(answer["token"])
+
+    async def update_mailbox(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        timeout: float | None = None,
+        **policy: Unpack[MailboxPolicy],
+    ) -> None:
+        """Change what is named of a mailbox's policy. Operators need no `token`."""
+        body = {**policy_fields(policy), "token": token}
+        await self._ask(f"MAILBOX.UPDATE.{_address(address)}", body, timeout)
+
+    async def purge_mailbox(
+        self, address: str, *, token: str | None = None, timeout: float | None = None
+    ) -> int:
+        """Remove all messages and return how many there were. Operators need no `token`."""
+        answer = await self._ask(f"MAILBOX.PURGE.{_address(address)}", {"token": token}, timeout)
+        return int(answer["purged"])
+
+    async def remove_mailbox(
+        self, address: str, *, token: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Remove a mailbox with all that is in it. Operators need no `token`."""
+        await self._ask(f"MAILBOX.REMOVE.{_address(address)}", {"token": token}, timeout)
 
     async def send(
         self,
@@ -390,6 +401,11 @@ class Client:
             max_wait=seconds("max_wait", max_wait),
             create=create,
         )
+
+    async def status(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """How the broker is, and what it holds; only for users that may as for the lists."""
+        answer: dict[str, Any] = await self._ask("ADMIN.STATUS", {}, timeout)
+        return {name: value for name, value in answer.items() if name != "error"}
 
     async def list_mailboxes(self, *, timeout: float | None = None) -> list[MailboxSummary]:
         """All mailboxes; only for users that may publish to `$mq9.AI.ADMIN.>`."""

@@ -209,7 +209,8 @@ class Consumer:
                 which = min(max(message.deliveries, 1), len(self._retry_delays)) - 1
                 delay = self._retry_delays[which]
                 _log.exception(
-                    "%s: the handler failed on message %d (delivery %d); it comes again in %g s",
+                    "%s: the handler failed on message %d (delivery %d); the next delivery, if the "
+                    "mailbox allows another, is in %g s",
                     *(self.address, message.msg_id, message.deliveries, delay),
                 )
                 await self.nak(message, delay=delay)

@@ -1,9 +1,44 @@
-"""Mailboxes as lists show them."""
+"""Mailboxes: what they can be asked to be, and how lists show them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Literal, Self, TypedDict
+
+from mq9.client.spans import Span, wire_field
+
+
+class MailboxPolicy(TypedDict, total=False):
+    """What a mailbox can be asked to be; what is left out, or None, is as it was or the default."""
+
+    ttl: Span | None
+    desc: str | None
+    type: Literal["standard", "latest"] | None
+    public: bool | None
+    retention: Literal["limits", "work_queue"] | None
+    ack_wait: Span | None
+    max_deliver: int | None
+    dead_letter: str | None
+    max_ack_pending: int | None
+    group_ttl: int | None
+    max_msgs: int | None
+    max_bytes: int | None
+    max_age: Span | None
+    max_msg_size: int | None
+    discard: Literal["old", "new"] | None
+    dedup_window: int | None
+
+
+_SPANS = ("ttl", "ack_wait", "max_age")
+
+
+def policy_fields(policy: MailboxPolicy) -> dict[str, Any]:
+    """The fields of a request that ask for this."""
+    given: dict[str, Any] = dict(policy)
+    if unknown := given.keys() - MailboxPolicy.__annotations__.keys():
+        raise TypeError(f"a mailbox has no {', '.join(sorted(unknown))}")
+    spans = {name: given.pop(name) for name in _SPANS if given.get(name) is not None}
+    return given | dict(wire_field(name, "_", span) for name, span in spans.items())
 
 
 @dataclass(frozen=True, slots=True)

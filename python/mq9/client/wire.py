@@ -75,6 +75,13 @@ class Wire:
         """Whether there is a connection now."""
         return self._ready.is_set()
 
+    @property
+    def connection(self) -> Nats:
+        """The connection of this moment."""
+        if self._nats is None:
+            raise BrokerUnavailable(f"there is no connection to {self.where} now")
+        return self._nats
+
     async def open(self) -> None:
         """Connects to the first server that answers; raises if none does."""
         if self._closed:

@@ -40,6 +40,7 @@ class Commands:
             Query(server).command,
             Delete(store).command,
             public.command,
+            admin.status,
             admin.list,
             admin.show,
             *Agents(server, self._registry).commands,

@@ -1,4 +1,4 @@
-"""ADMIN.MAILBOX.LIST and ADMIN.MAILBOX.SHOW: all mailboxes, for operators only."""
+"""ADMIN.STATUS, ADMIN.MAILBOX.LIST and SHOW: how the broker is and all it holds, for operators."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel
 
+from mq9 import __version__
 from mq9.commands.address import check_address
 from mq9.commands.desk import Call, Command
 from mq9.commands.permission import is_operator
@@ -116,6 +117,22 @@ class AdminShowReply(Reply):
         return self.model_dump_json().encode()
 
 
+class AdminStatusReply(Reply):
+    """How the broker is, in numbers that cost nothing to tell."""
+
+    version: str = __version__
+    clients: int = 0
+    mailboxes: int = 0
+    waiting: int = 0
+    """FETCHes that wait for messages."""
+    log_bytes: int = 0
+    live_bytes: int = 0
+    damage: int = 0
+    """Places of damage found since the start."""
+    writes_stopped: str = ""
+    """Why nothing can be stored; empty if all is well."""
+
+
 class Admin:
     """Carries out the commands for operators."""
 
@@ -125,6 +142,12 @@ class Admin:
         self.list = Command(
             "ADMIN.MAILBOX.LIST", self._answer_list, lambda error: AdminListReply(error=error)
         )
+        self.status = Command(
+            "ADMIN.STATUS",
+            self._answer_status,
+            lambda error: AdminStatusReply(error=error),
+            is_durable=lambda: True,
+        )
         self.show = Command(
             "ADMIN.MAILBOX.SHOW.>", self._answer_show, lambda error: AdminShowReply(error=error)
         )
@@ -133,6 +156,20 @@ class Admin:
         self._check(call)
         request = read(AdminListRequest, call.payload)
         return self._list(request)
+
+    def _answer_status(self, call: Call) -> AdminStatusReply:
+        self._check(call)
+        read(Nothing, call.payload)
+        info = self._store.info()
+        return AdminStatusReply(
+            clients=len(self._clients.open),
+            mailboxes=info.mailboxes - self._own(),
+            waiting=info.waiting,
+            log_bytes=info.log_bytes,
+            live_bytes=info.live_bytes,
+            damage=len(self._store.damage()),
+            writes_stopped=info.writes_stopped or "",
+        )
 
     def _answer_show(self, call: Call) -> Steps:
         self._check(call)
