@@ -163,7 +163,7 @@ def test_a_storm(root: Path, tmp_path: Path, folder: Folder) -> None:
     try:
         while storm.running("s"):
             assert time.monotonic() < end, storm.running("")
-            time.sleep(choose.uniform(0.02, 0.2))
+            time.sleep(choose.uniform(0.01, 0.08))
             storm.kill(choose.choice([n for n in storm.running("") if n != "witness"]))
             storm.tend()
         (notes / "stop").touch()
