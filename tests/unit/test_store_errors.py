@@ -253,7 +253,7 @@ def test_a_path_that_is_no_directory_is_a_storage_error(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(errors.StorageError) as raised:
         Store(file)
-    assert raised.value.errno == errno.EEXIST
+    assert raised.value.errno == errno.ENOTDIR
     assert raised.value.filename == str(file)
 
 

@@ -43,10 +43,11 @@ impl OsDisk {
         OsDisk::existing(root)
     }
 
-    /// Uses `root`, which must be there.
+    /// Uses `root`, which must be there and a directory.
     pub fn existing(root: impl AsRef<Path>) -> io::Result<OsDisk> {
         let root = root.as_ref().to_path_buf();
-        let folder = File::open(&root)?;
+        let directory = rustix::fs::OFlags::DIRECTORY.bits() as i32;
+        let folder = OpenOptions::new().read(true).custom_flags(directory).open(&root)?;
         let identity = identity(&folder.metadata()?);
         Ok(OsDisk { root, folder, identity, rights: PRIVATE })
     }
