@@ -47,12 +47,22 @@ pub enum Error {
         limit: String,
     },
     /// The mailbox has as many consumer groups as it may have.
-    #[error("mailbox {mailbox} has {limit} groups already")]
+    #[error("quota max_groups reached: at most {limit} groups of mailbox {mailbox}")]
     TooManyGroups {
         /// Its address.
         mailbox: String,
         /// The limit.
         limit: usize,
+    },
+    /// Clients have as much as they may have.
+    #[error("quota {setting} reached: at most {limit} {what}")]
+    QuotaExceeded {
+        /// The setting that says so.
+        setting: &'static str,
+        /// The limit.
+        limit: u64,
+        /// Of what.
+        what: &'static str,
     },
     /// The mailbox has no group of that name, or it was removed.
     #[error("group {group} of mailbox {mailbox} does not exist")]

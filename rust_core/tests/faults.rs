@@ -23,6 +23,7 @@ const OPTIONS: Options = Options {
     ack_wait_ms: 30_000,
     max_groups: 16,
     group_ttl_ms: 0,
+    quotas: mq9_core::store::Quotas::DEFAULT,
     checkpoint_bytes: 1 << 30,
 };
 

@@ -127,7 +127,7 @@ def test_a_mailbox_full_of_groups_is_usable_again(mail: Mail, box: Box) -> None:
     asked = [mail.begin(fetch, {"group_name": f"g{n}", "config": config}) for n in numbers]
     assert all(mail.answer(subject)["error"] == "" for subject in asked)
     full = mail.ask(fetch, {"group_name": "mine", "config": config})["error"]
-    assert full == f"mailbox {box.name} has 1024 groups already"
+    assert full == f"quota max_groups reached: at most 1024 groups of mailbox {box.name}"
     box.remove("g511")
     mail.deliver(box.name)
     assert ids(mail.fetch(box.name, "mine")) == [0]

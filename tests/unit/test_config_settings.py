@@ -72,6 +72,22 @@ def changed(text: str) -> dict[str, object]:
             {"max_agents": 7, "max_agents_per_user": 2},
         ),
         ("mq9 { max_agents: 0 }", {"max_agents": 0}),
+        (
+            "mq9 { max_mailboxes: 5, max_mailboxes_per_user: 2, max_groups: 9 }",
+            {"max_mailboxes": 5, "max_mailboxes_per_user": 2, "max_groups": 9},
+        ),
+        (
+            "mq9 { max_store_bytes: 1G, max_bytes_per_user: 1M }",
+            {"max_store_bytes": 10**9, "max_bytes_per_user": 10**6},
+        ),
+        (
+            "mq9 { max_waiting_fetches: 5, max_waiting_fetches_per_connection: 2 }",
+            {"max_waiting_fetches": 5, "max_waiting_fetches_per_connection": 2},
+        ),
+        (
+            "mq9 { max_waiting_fetches_per_user: 3 }",
+            {"max_waiting_fetches_per_user": 3},
+        ),
         ("mq9 { group_ttl: '30m' }", {"group_ttl_ms": 1_800_000}),
         ("mq9 { embedder: none }", {"embedder": "none"}),
         ("mq9 { embedder: Light }", {"embedder": "light"}),

@@ -155,7 +155,9 @@ def test_message_too_large(store: Store) -> None:
 
 def test_too_many_groups(store: Store) -> None:
     store.fetch("a", group="g", now=NOW)
-    with pytest.raises(errors.TooManyGroups, match="mailbox a has 1 groups already"):
+    with pytest.raises(
+        errors.TooManyGroups, match="quota max_groups reached: at most 1 groups of mailbox a"
+    ):
         store.fetch("a", group="h", now=NOW)
     store.remove_group("a", "g", now=NOW)
     store.fetch("a", group="h", now=NOW)

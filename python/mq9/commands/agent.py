@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mq9.commands.agent_card import read_card, read_report, read_who
 from mq9.commands.desk import PREFIX, Call, Command
-from mq9.commands.permission import is_operator
+from mq9.commands.permission import is_operator, user_of
 from mq9.commands.reply import Reply
 from mq9.commands.request import Refusal, shown
 
@@ -95,11 +95,7 @@ class Agents:
         return found[0]
 
     def _user(self, call: Call) -> str:
-        """Who asks, where clients have to say so; a name that was not proven is nobody's."""
-        grant = call.client.grant if call.client else None
-        if grant is None or not self._server.options.authorization.required:
-            return ""
-        return grant.user
+        return user_of(call.client, self._server.options)
 
     def _check_owner(self, call: Call, agent: Agent) -> None:
         if not self._server.options.authorization.required or not agent.owner:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from mq9.commands.address import check_address
 from mq9.commands.desk import PREFIX, Call, Command
-from mq9.commands.permission import check_may_send
+from mq9.commands.permission import check_may_send, user_of
 from mq9.commands.reply import Reply
 from mq9.commands.request import MAX_SECONDS, Refusal, Request, between, read, shown
 from mq9.errors import MailboxExists
@@ -95,7 +95,7 @@ class Create:
         if request.dead_letter is not None:
             check_address(request.dead_letter, "dead_letter")
             check_may_send(self._server.broker, call.cid, request.dead_letter, "dead_letter")
-        created = self._create(address, request)
+        created = self._create(address, request, user_of(call.client, self._server.options) or None)
         if request.name is not None and request.type is None and request.public is None:
             token = self._token(address) if request.token and created else None
             return CreateReply(
@@ -110,12 +110,14 @@ class Create:
             created=None if created else False,
         )
 
-    def _create(self, address: str, request: CreateRequest) -> bool:
+    def _create(self, address: str, request: CreateRequest, owner: str | None) -> bool:
         """False if it was there, and the request may find it so."""
         policy = _policy(request)
         ttl_ms = _span_ms(request, "ttl", self._server.options.default_ttl_ms)
         try:
-            self._store.create_mailbox(address, ttl_ms=ttl_ms, desc=request.desc or "", **policy)
+            self._store.create_mailbox(
+                address, ttl_ms=ttl_ms, desc=request.desc or "", owner=owner, **policy
+            )
         except MailboxExists:
             if request.exist_ok:
                 self._compare(address, request, policy)

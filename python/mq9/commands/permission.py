@@ -8,7 +8,7 @@ for what is done: whoever has the broker send something must be allowed to send 
 from mq9._core import Broker
 from mq9.commands.request import Refusal, shown
 from mq9.commands.surroundings import Client
-from mq9.config import PermissionRules
+from mq9.config import Options, PermissionRules
 
 _ADMIN = ["$mq9", "AI", "ADMIN"]
 
@@ -20,6 +20,14 @@ def is_operator(client: Client | None, subject: str) -> bool:
     if client.is_local_operator:
         return True
     return is_granted(client.grant.rules if client.grant else None, subject)
+
+
+def user_of(client: Client | None, options: Options) -> str:
+    """Who asks, where clients have to say so; a name that was not proven is nobody's."""
+    grant = client.grant if client else None
+    if grant is None or not options.authorization.required:
+        return ""
+    return grant.user
 
 
 def check_may_send(broker: Broker, cid: int, address: str, field: str) -> None:

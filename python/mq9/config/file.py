@@ -210,6 +210,8 @@ def _as_is(value: Value, _notes: Notes) -> Value:
     return value
 
 
+_MAX_GROUPS = 1_000_000
+
 MQ9_SETTINGS = {
     "data": Setting("data_dir", path),
     "sync": Setting("sync", _sync),
@@ -224,6 +226,14 @@ MQ9_SETTINGS = {
     "max_card": Setting("max_card", integer(_MIN_REQUEST, _MAX_CARD)),
     "max_agents": Setting("max_agents", limit),
     "max_agents_per_user": Setting("max_agents_per_user", limit),
+    "max_mailboxes": Setting("max_mailboxes", limit),
+    "max_mailboxes_per_user": Setting("max_mailboxes_per_user", limit),
+    "max_store_bytes": Setting("max_store_bytes", limit),
+    "max_bytes_per_user": Setting("max_bytes_per_user", limit),
+    "max_groups": Setting("max_groups", integer(1, _MAX_GROUPS)),
+    "max_waiting_fetches": Setting("max_waiting_fetches", limit),
+    "max_waiting_fetches_per_user": Setting("max_waiting_fetches_per_user", limit),
+    "max_waiting_fetches_per_connection": Setting("max_waiting_fetches_per_connection", limit),
     "group_ttl": Setting("group_ttl_ms", duration()),
     "embedder": Setting("embedder", _embedder),
     "export": Setting("export", read_export),

@@ -170,6 +170,22 @@ class Options:
     """How many agents may be registered; 0: any number."""
     max_agents_per_user: int = 0
     """The same for each user, where clients have to say who they are; 0: any number."""
+    max_mailboxes: int = 0
+    """How many mailboxes there may be; 0: any number."""
+    max_mailboxes_per_user: int = 0
+    """How many a user may have created; 0: any number."""
+    max_store_bytes: int = 0
+    """How much the messages of all mailboxes may take, as stored; 0: any amount."""
+    max_bytes_per_user: int = 0
+    """The same for the mailboxes that one user created."""
+    max_groups: int = 1024
+    """How many groups a mailbox may have."""
+    max_waiting_fetches: int = 0
+    """How many FETCHes may wait for messages; 0: any number."""
+    max_waiting_fetches_per_user: int = 0
+    """The same for each user, where clients have to say who they are; 0: any number."""
+    max_waiting_fetches_per_connection: int = 1024
+    """The same for one connection."""
     group_ttl_ms: int = 0
     """How long a group lives that nobody uses, where its mailbox does not say; 0: for ever."""
     embedder: EmbedderName = "auto"

@@ -386,6 +386,14 @@ def _open_store(options: Options) -> Store:
             checkpoint_bytes=options.checkpoint_bytes,
             maintain_every_ms=options.upkeep_ms,
             group_ttl_ms=options.group_ttl_ms,
+            max_groups=options.max_groups,
+            max_mailboxes=options.max_mailboxes,
+            max_mailboxes_per_user=options.max_mailboxes_per_user,
+            max_store_bytes=options.max_store_bytes,
+            max_bytes_per_user=options.max_bytes_per_user,
+            max_waits=options.max_waiting_fetches,
+            max_waits_per_user=options.max_waiting_fetches_per_user,
+            max_waits_per_connection=options.max_waiting_fetches_per_connection,
         )
         if options.export is not None:
             # Before upkeep has its first round: it would give back what was not exported yet.

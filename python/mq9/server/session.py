@@ -197,6 +197,9 @@ class Session:
     def _granted(self, grant: Grant) -> None:
         self.grant = grant
         self.facts.user = grant.user
+        # A name that was not proven is nobody's.
+        proven = self._running.settings.authenticator.required
+        self.connection.set_user(grant.user if proven and grant.user else None)
 
     def _refuse(self) -> None:
         self._running.log.error("authentication error", **self.who())

@@ -206,6 +206,17 @@ impl Connection {
         self.drive(py)
     }
 
+    /// The connection is this user's from now on; what its FETCHes wait for is counted to it.
+    fn set_user(&self, user: Option<&str>) {
+        let broker = self.broker.get();
+        let mut state = broker.lock();
+        // Without a store nobody waits, and the end of the connection is not told.
+        let may_wait = broker.with_running(|running| running.is_some());
+        if may_wait && state.core.cid(self.id) == Some(self.cid) {
+            state.post.set_user(self.cid, user.map(Arc::from));
+        }
+    }
+
     /// Sends `-ERR 'error'` if there is one, writes what waits, and closes.
     fn close(&self, py: Python<'_>, error: Option<&str>, reason: String) -> PyResult<()> {
         if self.is_here() {

@@ -72,6 +72,10 @@ static MAILBOX_FULL: Class =
     Class::new("MailboxFull", "The mailbox is at a limit and refuses new messages.");
 static TOO_MANY_GROUPS: Class =
     Class::new("TooManyGroups", "The mailbox has as many groups as it may have.");
+static QUOTA_EXCEEDED: Class = Class::new(
+    "QuotaExceeded",
+    "Clients, or this one, have as much as a setting of the broker allows.",
+);
 static GROUP_NOT_FOUND: Class =
     Class::new("GroupNotFound", "The mailbox has no group of that name, or it was removed.");
 static NOT_GIVEN: Class =
@@ -92,7 +96,7 @@ static WRITES_STOPPED: Class =
 static NEWER_FORMAT: Class = Class::new("NewerFormat", "A file was written by a newer version.");
 static EXPORT_ERROR: Class = Class::new("ExportError", "An export cannot be made, or go on.");
 
-static ALL: [&Class; 17] = [
+static ALL: [&Class; 18] = [
     &STORE_ERROR,
     &MAILBOX_NOT_FOUND,
     &MAILBOX_EXISTS,
@@ -102,6 +106,7 @@ static ALL: [&Class; 17] = [
     &MESSAGE_TOO_LARGE,
     &MAILBOX_FULL,
     &TOO_MANY_GROUPS,
+    &QUOTA_EXCEEDED,
     &GROUP_NOT_FOUND,
     &NOT_GIVEN,
     &STORE_LOCKED,
@@ -128,6 +133,7 @@ fn class_of(error: &Error) -> &'static Class {
         Error::MessageTooLarge { .. } => &MESSAGE_TOO_LARGE,
         Error::MailboxFull { .. } => &MAILBOX_FULL,
         Error::TooManyGroups { .. } => &TOO_MANY_GROUPS,
+        Error::QuotaExceeded { .. } => &QUOTA_EXCEEDED,
         Error::GroupNotFound { .. } => &GROUP_NOT_FOUND,
         Error::NotGiven { .. } => &NOT_GIVEN,
         Error::Locked => &STORE_LOCKED,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mq9_core::log::Lsn;
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{
-    Ack, Fetch, FetchOutcome, GroupFetch, Kept, MemberId, NewMailbox, Options, Query,
+    Ack, Fetch, FetchOutcome, GroupFetch, Kept, MemberId, NewMailbox, Options, Query, Quotas,
 };
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -52,9 +52,7 @@ impl Store {
             call(running.as_ref().ok_or(Failure::Closed)?.check_whole()?)
         })
     }
-}
 
-impl Store {
     /// How far the log is durable, with everything done so far.
     pub fn durable_end(&self, py: Python<'_>) -> Result<Lsn> {
         self.enter(py, |running| Ok(running.sync()?))
@@ -67,7 +65,9 @@ impl Store {
     #[pyo3(signature = (
         path, *, sync="always", sync_interval_ms=100, segment_bytes=67_108_864,
         allocate_bytes=4_194_304, checkpoint_bytes=268_435_456, ack_wait_ms=30_000,
-        max_groups=1024, group_ttl_ms=0, maintain_every_ms=1000, read_only=false, now=None
+        max_groups=1024, group_ttl_ms=0, max_mailboxes=0, max_mailboxes_per_user=0, max_store_bytes=0,
+        max_bytes_per_user=0, max_waits=0, max_waits_per_user=0, max_waits_per_connection=1024,
+        maintain_every_ms=1000, read_only=false, now=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
@@ -81,6 +81,13 @@ impl Store {
         ack_wait_ms: u64,
         max_groups: usize,
         group_ttl_ms: u64,
+        max_mailboxes: u64,
+        max_mailboxes_per_user: u64,
+        max_store_bytes: u64,
+        max_bytes_per_user: u64,
+        max_waits: usize,
+        max_waits_per_user: usize,
+        max_waits_per_connection: usize,
         maintain_every_ms: u64,
         read_only: bool,
         now: Given,
@@ -93,6 +100,15 @@ impl Store {
             ack_wait_ms,
             max_groups,
             group_ttl_ms,
+            quotas: Quotas {
+                max_mailboxes,
+                max_mailboxes_per_user,
+                max_store_bytes,
+                max_bytes_per_user,
+                max_waits,
+                max_waits_per_user,
+                max_waits_per_connection,
+            },
             checkpoint_bytes,
         };
         let every = Duration::from_millis(maintain_every_ms);
@@ -146,7 +162,7 @@ impl Store {
         address, *, ttl_ms=0, desc="", latest=false, work_queue=false, public=false,
         tier="durable", discard="old", max_msgs=0, max_bytes=0, max_msg_size=0, max_age_ms=0,
         ack_wait_ms=0, max_deliver=0, max_ack_pending=0, group_ttl_ms=None, dedup_window_ms=0,
-        dead_letter=None, now=None
+        dead_letter=None, owner=None, now=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn create_mailbox(
@@ -170,6 +186,7 @@ impl Store {
         group_ttl_ms: Option<u64>,
         dedup_window_ms: u64,
         dead_letter: Option<&str>,
+        owner: Option<&str>,
         now: Given,
     ) -> Result<()> {
         let policy = Policy {
@@ -188,6 +205,7 @@ impl Store {
             group_ttl_ms: words::group_ttl(group_ttl_ms),
             dedup_window_ms,
             dead_letter: dead_letter.map(Box::from),
+            owner: owner.map(Box::from),
         };
         let new = NewMailbox { address, ttl_ms, desc, policy };
         self.enter(py, |running| {
@@ -310,6 +328,7 @@ impl Store {
             held: true,
             wait_ms,
             conn,
+            user: None,
         };
         let outcome = self.enter(py, |running| {
             let fetch =

@@ -41,6 +41,8 @@ pub struct Policy {
     dedup_window_ms: u64,
     /// Where dead messages go.
     dead_letter: Option<String>,
+    /// The user who created the mailbox.
+    owner: Option<String>,
 }
 
 impl Policy {
@@ -61,6 +63,7 @@ impl Policy {
             group_ttl_ms: words::of_group_ttl(policy.group_ttl_ms),
             dedup_window_ms: policy.dedup_window_ms,
             dead_letter: policy.dead_letter.map(String::from),
+            owner: policy.owner.map(String::from),
         }
     }
 }
@@ -70,12 +73,13 @@ impl Policy {
     fn __repr__(&self) -> String {
         let flag = |set| if set { "True" } else { "False" };
         let group_ttl_ms = or_none(self.group_ttl_ms);
-        let dead_letter = or_none(self.dead_letter.as_ref().map(|address| format!("{address:?}")));
+        let text = |text: &Option<String>| or_none(text.as_ref().map(|text| format!("{text:?}")));
+        let (dead_letter, owner) = (text(&self.dead_letter), text(&self.owner));
         format!(
             "Policy(latest={}, work_queue={}, public={}, tier={:?}, discard={:?}, max_msgs={}, \
              max_bytes={}, max_msg_size={}, max_age_ms={}, ack_wait_ms={}, max_deliver={}, \
              max_ack_pending={}, group_ttl_ms={group_ttl_ms}, dedup_window_ms={}, \
-             dead_letter={dead_letter})",
+             dead_letter={dead_letter}, owner={owner})",
             flag(self.latest),
             flag(self.work_queue),
             flag(self.public),

@@ -60,13 +60,19 @@ pub struct Policy {
     pub dedup_window_ms: u64,
     /// Where dead messages go.
     pub dead_letter: Option<Box<str>>,
+    /// The user who created the mailbox.
+    pub owner: Option<Box<str>>,
 }
 
 /// How long the id of a send is remembered where the mailbox does not say.
 pub const DEDUP_WINDOW_MS: u64 = 120_000;
 
+/// The longest name of an owner, in bytes.
+const MAX_OWNER: usize = 255;
+
 const TEXT: u8 = 128;
 const DEAD_LETTER: u8 = TEXT;
+const OWNER: u8 = TEXT + 1;
 
 impl Policy {
     /// A time that does not come.
@@ -79,6 +85,10 @@ impl Policy {
                 field: "max_deliver",
                 problem: "it needs a dead_letter mailbox to move messages to".to_owned(),
             });
+        }
+        if self.owner.as_ref().is_some_and(|owner| owner.len() > MAX_OWNER) {
+            let problem = format!("it must have at most {MAX_OWNER} bytes");
+            return Err(Error::InvalidField { field: "owner", problem });
         }
         self.dead_letter.as_deref().map_or(Ok(()), check_address)
     }
@@ -115,9 +125,11 @@ impl Policy {
                 out.put_u64(value);
             }
         }
-        if let Some(address) = &self.dead_letter {
-            out.put_u8(DEAD_LETTER);
-            out.put_short(address.as_bytes());
+        for (tag, text) in [(DEAD_LETTER, &self.dead_letter), (OWNER, &self.owner)] {
+            if let Some(text) = text {
+                out.put_u8(tag);
+                out.put_short(text.as_bytes());
+            }
         }
     }
 
@@ -131,14 +143,22 @@ impl Policy {
                 policy.set_number(tag, value)
             } else {
                 let Some(text) = from.short_str() else { return Ok(None) };
-                policy.dead_letter = Some(text.into());
-                tag == DEAD_LETTER
+                policy.set_text(tag, text)
             };
             if !known {
                 return Err(tag);
             }
         }
         Ok(Some(policy))
+    }
+
+    fn set_text(&mut self, tag: u8, text: &str) -> bool {
+        match tag {
+            DEAD_LETTER => self.dead_letter = Some(text.into()),
+            OWNER => self.owner = Some(text.into()),
+            _ => return false,
+        }
+        true
     }
 
     fn set_number(&mut self, tag: u8, value: u64) -> bool {

@@ -3,7 +3,7 @@
 use super::entry::Encoding;
 use super::reply::{Answer, Shape};
 use super::request::{self, Deliver, FetchBody, Format};
-use super::{Call, Called, MAX_POLLS, Post, Refusal, Reply, ReplySubject, address_of};
+use super::{Call, Called, Post, Refusal, Reply, ReplySubject, address_of};
 use crate::error::Error;
 use crate::store::{Fetch, FetchOutcome, Fetched, GroupFetch, MemberId, Start, Store};
 use crate::time::Now;
@@ -39,12 +39,12 @@ impl Post {
             let body: FetchBody = request::read(call.payload)?;
             self.plan(address, body, call.cid)
         });
-        let (request, form) = match parsed {
-            Ok((request, _)) if request.wait_ms > 0 && store.waits_of(call.cid) >= MAX_POLLS => {
-                let problem = format!("{MAX_POLLS} FETCHes of this connection are waiting already");
-                return self.answer(store, call, Shape::Messages, Err(problem.into()));
-            }
-            Ok(parsed) => parsed,
+        let allowed = parsed.and_then(|(request, form)| {
+            store.check_waits(&request)?;
+            Ok((request, form))
+        });
+        let (request, form) = match allowed {
+            Ok(allowed) => allowed,
             Err(refusal) => return self.answer(store, call, Shape::Messages, Err(refusal)),
         };
         let shape = form.shape();
@@ -135,6 +135,7 @@ impl Post {
             held: config.held.unwrap_or(true),
             wait_ms: config.max_wait_ms()?,
             conn: cid,
+            user: self.users.get(&cid).cloned(),
         };
         Ok((request, form))
     }

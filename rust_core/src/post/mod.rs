@@ -13,6 +13,7 @@ mod request;
 mod send;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
@@ -38,8 +39,6 @@ const MAX_OWED_BYTES: usize = 4 << 20;
 const SMALL_BYTES: usize = 4 << 10;
 /// Long polls are answered so many bytes at a time.
 const COLLECTED_BYTES: usize = 8 << 20;
-/// Long polls of one connection.
-const MAX_POLLS: usize = 1024;
 
 /// Settings of the wire form.
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,6 +66,8 @@ pub struct Post {
     /// Bytes of all replies that wait, and of the larger ones by connection.
     held_bytes: usize,
     owed: HashMap<u64, usize, foldhash::fast::RandomState>,
+    /// Whose connections they are, where that is known.
+    users: HashMap<u64, Arc<str>, foldhash::fast::RandomState>,
 }
 
 impl Post {
@@ -79,6 +80,7 @@ impl Post {
             polls: HashMap::default(),
             held_bytes: 0,
             owed: HashMap::default(),
+            users: HashMap::default(),
         }
     }
 
@@ -191,8 +193,17 @@ impl Post {
         ended
     }
 
+    /// The connection is a user's from now on, or nobody's.
+    pub fn set_user(&mut self, cid: u64, user: Option<Arc<str>>) {
+        match user {
+            Some(user) => self.users.insert(cid, user),
+            None => self.users.remove(&cid),
+        };
+    }
+
     /// A connection has closed: its long polls end unanswered, what it held goes back.
     pub fn disconnect(&mut self, store: &mut Store, cid: u64, now: Now) {
+        self.users.remove(&cid);
         for waiter in store.disconnect(cid, now) {
             self.polls.remove(&waiter);
         }

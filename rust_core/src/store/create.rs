@@ -42,6 +42,7 @@ impl Store {
         if let Some(expired) = self.state.find(new.address) {
             self.expire_mailbox(expired, now);
         }
+        self.check_mailboxes(new)?;
         self.add_mailbox(new, now)?;
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::{Send, Store, space_for_unit};
 use crate::error::{Error, Result};
 use crate::group::{Pick, ranges};
 use crate::log::Space;
-use crate::mailbox::Entry;
+use crate::mailbox::{Entry, Policy};
 use crate::time::Now;
 use crate::wire::op::Op;
 use crate::wire::stamp::{DeadLetter, Stamp, cause};
@@ -67,9 +67,10 @@ impl Store {
             return self.give_up(index, at, dead, now);
         };
         let work_queue = slot.mailbox.policy().work_queue;
+        let owner = slot.mailbox.policy().owner.clone();
         let target = match self.lookup(&address, now) {
             Ok(target) => target,
-            Err(_) => self.add_dead_letter_mailbox(&address, now)?,
+            Err(_) => self.add_dead_letter_mailbox(&address, owner, now)?,
         };
         let Some(batch) = self.read_one(index, pick)? else { return Ok(()) };
         let Some((_, message)) = batch.iter().next() else { return Ok(()) };
@@ -131,12 +132,19 @@ impl Store {
         Ok(())
     }
 
-    fn add_dead_letter_mailbox(&mut self, address: &str, now: Now) -> Result<u32> {
+    /// It belongs to the owner of the mailbox whose letters it is for.
+    fn add_dead_letter_mailbox(
+        &mut self,
+        address: &str,
+        owner: Option<Box<str>>,
+        now: Now,
+    ) -> Result<u32> {
         // An expired one that has not been swept yet still holds the address.
         if let Some(expired) = self.state.find(address) {
             self.expire_mailbox(expired, now);
         }
-        self.add_mailbox(&NewMailbox { address, ..NewMailbox::default() }, now)
+        let policy = Policy { owner, ..Policy::default() };
+        self.add_mailbox(&NewMailbox { address, policy, ..NewMailbox::default() }, now)
     }
 
     /// Reads a single message; `None` if it is damaged and has been taken out.

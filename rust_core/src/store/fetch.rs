@@ -1,5 +1,7 @@
 //! Fetching: for a group, with its position kept, or for nobody in particular.
 
+use std::sync::Arc;
+
 use super::damage::{Damage, DamageKind};
 use super::dead_letter::Reason;
 use super::fetched::Fetched;
@@ -75,6 +77,8 @@ pub struct Fetch {
     pub wait_ms: u64,
     /// The connection that asks.
     pub conn: u64,
+    /// The user it belongs to, to whom a wait is counted.
+    pub user: Option<Arc<str>>,
 }
 
 impl Fetch {
@@ -91,6 +95,7 @@ impl Fetch {
             held: true,
             wait_ms: 0,
             conn: 0,
+            user: None,
         }
     }
 

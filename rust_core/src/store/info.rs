@@ -1,6 +1,6 @@
 //! What is in the store, for operators and tests.
 
-use super::Store;
+use super::{Amount, Store};
 use crate::error::Result;
 use crate::mailbox::{LEVELS, Policy};
 use crate::time::Now;
@@ -90,6 +90,16 @@ impl Store {
             checkpoint_bytes: self.checkpoints.size(),
             epoch: self.state.epoch,
         }
+    }
+
+    /// What clients have: mailboxes and their bytes.
+    pub fn usage(&self) -> Amount {
+        self.state.usage.all()
+    }
+
+    /// What is counted to one user.
+    pub fn usage_of(&self, owner: &str) -> Amount {
+        self.state.usage.of_name(owner)
     }
 
     fn describe(&self, index: u32) -> MailboxInfo {

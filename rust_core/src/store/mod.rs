@@ -26,6 +26,7 @@ mod maintain;
 mod open;
 mod purge;
 mod query;
+mod quota;
 mod read_only;
 mod replay;
 mod send;
@@ -36,6 +37,7 @@ mod state;
 mod tick;
 mod timers;
 mod turns;
+mod usage;
 mod waiters;
 
 use std::collections::BTreeSet;
@@ -53,10 +55,12 @@ pub use keep::Kept;
 pub use lost::{Lost, LostIn};
 pub use maintain::{Shared, maintain};
 pub use query::Query;
+pub use quota::Quotas;
 pub use read_only::ReadOnlyDisk;
 pub use send::Send;
 pub use send_once::{MAX_SEND_ID, Once};
 pub use turns::Turns;
+pub use usage::Amount;
 pub use waiters::Completion;
 
 use crate::disk::Disk;
@@ -88,6 +92,8 @@ pub struct Options {
     pub max_groups: usize,
     /// How long a group lives that nobody uses, where the mailbox does not say; 0 is for ever.
     pub group_ttl_ms: u64,
+    /// What clients may have at most.
+    pub quotas: Quotas,
     /// A checkpoint is due when this much log has been written since the last, and at least as
     /// much as the last checkpoint's own size.
     pub checkpoint_bytes: u64,
@@ -102,6 +108,7 @@ impl Default for Options {
             ack_wait_ms: 30_000,
             max_groups: 1024,
             group_ttl_ms: 0,
+            quotas: Quotas::default(),
             checkpoint_bytes: 256 << 20,
         }
     }

@@ -106,7 +106,8 @@ impl Store {
         now: Now,
     ) -> Result<Option<u64>> {
         let index = self.lookup_from(likely, address, now)?;
-        self.check_message(index, send, now)?;
+        let len = self.check_message(index, send, now)?;
+        self.check_bytes(index, send, len)?;
         self.send_to(index, address, send, &[], now)
     }
 
@@ -114,17 +115,20 @@ impl Store {
     /// be looked through before any of it is stored.
     pub fn check_send(&self, address: &str, send: &Send<'_>, now: Now) -> Result<()> {
         let index = self.lookup(address, now)?;
-        self.check_message(index, send, now)
+        self.check_message(index, send, now)?;
+        Ok(())
     }
 
-    pub(super) fn check_message(&self, index: u32, send: &Send<'_>, now: Now) -> Result<()> {
+    /// The bytes of the message as stored.
+    pub(super) fn check_message(&self, index: u32, send: &Send<'_>, now: Now) -> Result<u64> {
         send.check()?;
         let Some(slot) = self.state.slot(index) else { return Err(Error::MessageNotFound) };
         let message = send.message(&slot.mailbox.address, 0, 0, now);
         let len = Log::record_len(message.encoded_len()) as u64;
         check_size(len, slot.mailbox.policy().max_msg_size)?;
         let record = if self.state.in_memory(index) { 0 } else { self.log.max_record() as u64 };
-        check_size(len, record)
+        check_size(len, record)?;
+        Ok(len)
     }
 
     /// Stores a message that has been checked in a slot known to be in use, by `address`. The records of `with`
@@ -292,7 +296,7 @@ fn earliest(now_ms: u64, ttl_ms: u64, max_age_ms: u64) -> u64 {
 }
 
 /// The messages that must go for one of `len` bytes to fit, oldest first.
-fn make_room(mailbox: &Mailbox, key: &str, len: u64) -> Result<Vec<u64>> {
+pub(super) fn make_room(mailbox: &Mailbox, key: &str, len: u64) -> Result<Vec<u64>> {
     let policy = mailbox.policy();
     let unlimited = policy.max_msgs == 0 && policy.max_bytes == 0;
     if unlimited || policy.latest {

@@ -45,7 +45,8 @@ impl Store {
         if let Some(msg_id) = self.state.sent_before(index, id, now) {
             return Ok(Once { msg_id, duplicate: true });
         }
-        self.check_message(index, send, now)?;
+        let len = self.check_message(index, send, now)?;
+        self.check_bytes(index, send, len)?;
         let next_id = self.state.slot(index).map(|slot| slot.mailbox.next_id);
         let msg_id = next_id.filter(|_| send.delay_ms == 0);
         let op = Op::SentOnce(SentOnce { sent_ms: now.wall_ms, msg_id, id });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::usage::OwnerIx;
 use crate::group::Group;
 use crate::mailbox::{Mailbox, Sideline};
 use crate::timer::TimerKey;
@@ -66,6 +67,8 @@ pub struct Slot {
     groups: Option<Box<Groups>>,
     /// The timer of the mailbox's expiry.
     pub expiry: Option<TimerKey>,
+    /// Whom it is counted to.
+    pub owner: OwnerIx,
 }
 
 /// Three lines: one more is one more to be read for every message.
@@ -73,8 +76,8 @@ const _: () = assert!(size_of::<Option<Slot>>() <= 3 * 64);
 
 impl Slot {
     /// A slot without groups.
-    pub fn new(mailbox: Mailbox) -> Slot {
-        Slot { mailbox, groups: None, expiry: None }
+    pub fn new(mailbox: Mailbox, owner: OwnerIx) -> Slot {
+        Slot { mailbox, groups: None, expiry: None, owner }
     }
 
     /// All groups, by index.
@@ -130,7 +133,7 @@ impl Slot {
     /// Takes out all messages with what groups were given of them: a slot that no address leads to. What is left is empty,
     /// and goes on with the same numbers and positions.
     pub fn take_messages(&mut self) -> Slot {
-        let mut taken = Slot::new(self.mailbox.take_messages());
+        let mut taken = Slot::new(self.mailbox.take_messages(), self.owner);
         for group in self.groups_mut() {
             taken.add_group(&group.name, group.group.take_deliveries());
         }

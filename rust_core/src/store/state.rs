@@ -13,6 +13,7 @@ use super::lost::{Losses, Lost};
 use super::slot::{GroupSlot, Slot};
 use super::slots::Slots;
 use super::timers::{Purpose, Timer, Timers};
+use super::usage::Usage;
 use crate::group::{Delivered, Group, Hold, Member};
 use crate::log::{Lsn, Segment};
 use crate::mailbox::{Delayed, EXPIRES, Entry, KEYED, LEVELS, Level, Mailbox, Policy, Tier};
@@ -38,6 +39,8 @@ pub struct State {
     pub timers: Timers,
     /// Live bytes by segment.
     pub live: LiveBytes,
+    /// What clients have.
+    pub usage: Usage,
     /// How many times the store has been opened.
     pub epoch: u32,
     /// The number of the next mailbox.
@@ -53,6 +56,7 @@ impl State {
             graves: VecDeque::new(),
             timers: Timers::new(now),
             live: LiveBytes::default(),
+            usage: Usage::default(),
             epoch: 0,
             next_number: 1,
         }
@@ -114,7 +118,9 @@ impl State {
         if !desc.is_empty() {
             mailbox.sideline_mut().desc = desc.into();
         }
-        let mut slot = Slot::new(mailbox);
+        let owner = self.usage.owner_of(&mailbox.address, mailbox.policy().owner.as_deref());
+        self.usage.add_mailbox(owner);
+        let mut slot = Slot::new(mailbox, owner);
         let index = self.slots.next();
         let mailbox = &slot.mailbox;
         self.by_address.add(&mailbox.address, index);
@@ -131,6 +137,7 @@ impl State {
     pub fn bury(&mut self, index: u32) {
         if let Some(slot) = self.slots.take(index) {
             self.by_address.remove(&slot.mailbox.address, index);
+            self.usage.remove_mailbox(slot.owner, slot.mailbox.bytes);
             if let Some(timer) = slot.expiry {
                 self.timers.wall.cancel(timer);
             }
@@ -224,8 +231,10 @@ impl State {
             }
             self.end_delay(index, delay_id);
         }
+        self.usage.forget_bytes();
         for slot in self.slots.iter_mut() {
             slot.forget_lost_deliveries();
+            self.usage.change(slot.owner, 0, slot.mailbox.bytes);
         }
         losses.finish()
     }
@@ -243,6 +252,7 @@ impl State {
         let mailbox = &mut slot.mailbox;
         let Message { msg_id, create_ms, expires_ms, .. } = *message;
         let Place { at, len } = place;
+        let before = mailbox.bytes;
         self.live.add(at, len);
         let newest = msg_id >= mailbox.next_id;
         if !newest && let Some((level, entry)) = mailbox.get(msg_id) {
@@ -250,6 +260,7 @@ impl State {
             self.live.sub(entry.at, entry.len);
             mailbox.bytes = mailbox.bytes.saturating_sub(u64::from(entry.len));
             mailbox.put(level, Entry { at, len, ..entry });
+            self.usage.change(slot.owner, before, slot.mailbox.bytes);
             return;
         }
         let mut flags = 0;
@@ -263,6 +274,7 @@ impl State {
         }
         let level = Level::new(message.level).unwrap_or(Level::NORMAL);
         mailbox.put(level, Entry { msg_id, at, len, create_ms, flags });
+        self.usage.change(slot.owner, before, mailbox.bytes);
         let latest = mailbox.policy().latest;
         if expires_ms != 0 {
             self.set_expiry(index, msg_id, expires_ms);
@@ -320,6 +332,7 @@ impl State {
         let mailbox = &mut slot.mailbox;
         let (number, purpose) = (mailbox.number, Purpose::Delay);
         let Place { at, len } = place;
+        let before = mailbox.bytes;
         mailbox.bytes += u64::from(len);
         self.live.add(at, len);
         let sideline = mailbox.sideline_mut();
@@ -338,12 +351,15 @@ impl State {
         };
         let delayed = Delayed { due_ms, expires_ms, at, len, timer };
         mailbox.sideline_mut().delayed.insert(delay_id, delayed);
+        self.usage.change(slot.owner, before, mailbox.bytes);
     }
 
     /// A delayed message is one no longer.
     pub fn end_delay(&mut self, index: u32, delay_id: u64) {
         if let Some(slot) = self.slots.get_mut(index) {
+            let before = slot.mailbox.bytes;
             take_delayed(&mut slot.mailbox, delay_id, &mut self.timers, &mut self.live);
+            self.usage.change(slot.owner, before, slot.mailbox.bytes);
         }
     }
 
@@ -352,8 +368,10 @@ impl State {
         let Some(slot) = self.slots.get_mut(index) else {
             return false;
         };
+        let before = slot.mailbox.bytes;
         let removed = take_message(&mut slot.mailbox, msg_id, &mut self.timers, &mut self.live);
         if removed {
+            self.usage.change(slot.owner, before, slot.mailbox.bytes);
             for group in slot.groups_mut() {
                 group.group.forget(msg_id);
             }
@@ -369,6 +387,7 @@ impl State {
         if next_id < slot.mailbox.next_id || next_delay < delays {
             return false;
         }
+        self.usage.change(slot.owner, slot.mailbox.bytes, 0);
         let purged = slot.take_messages();
         for group in slot.groups_mut() {
             if let Some((timer, _)) = group.timer.take() {

@@ -4,6 +4,7 @@
 //! tried when the caller asks for completions, once per batch of commands rather than per message.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
@@ -60,6 +61,8 @@ pub(super) struct Waiters {
     ready: BTreeSet<u32>,
     completed: Vec<Completion>,
     connections: HashMap<u64, Connection, State>,
+    /// How many are counted to each user.
+    by_user: HashMap<Arc<str>, usize, State>,
 }
 
 impl Waiters {
@@ -83,6 +86,14 @@ impl Waiters {
         }
         if let Some(connection) = self.connections.get_mut(&waiter.request.conn) {
             connection.waits.remove(&id);
+        }
+        if let Some(user) = &waiter.request.user
+            && let Some(count) = self.by_user.get_mut(user)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.by_user.remove(user);
+            }
         }
         Some(waiter)
     }
@@ -121,6 +132,11 @@ impl Store {
     /// How many fetches of a connection wait.
     pub fn waits_of(&self, conn: u64) -> usize {
         self.waiters.connections.get(&conn).map_or(0, |connection| connection.waits.len())
+    }
+
+    /// How many fetches of a user wait.
+    pub fn waits_of_user(&self, user: &str) -> usize {
+        self.waiters.by_user.get(user).copied().unwrap_or_default()
     }
 
     /// The fetches of a connection that wait.
@@ -206,6 +222,9 @@ impl Store {
         let until = now.mono_ms.saturating_add(request.wait_ms);
         let timer = self.state.timers.mono.insert(until, timer);
         self.waiters.connections.entry(request.conn).or_default().waits.insert(id);
+        if let Some(user) = &request.user {
+            *self.waiters.by_user.entry(Arc::clone(user)).or_default() += 1;
+        }
         self.waiters.by_id.insert(id, Waiter { slot, request, cursors, timer });
         self.waiters.by_slot.entry(slot).or_default().insert(id);
         id

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use mq9_core::disk::Disk;
 use mq9_core::error::Error;
 use mq9_core::mailbox::{LEVELS, Policy};
-use mq9_core::store::{Ack, AckKind, Damage, DamageKind, Fetched, Send, Store};
+use mq9_core::store::{
+    Ack, AckKind, Amount, Damage, DamageKind, Fetched, MailboxInfo, Send, Store,
+};
 use mq9_core::time::Now;
 use mq9_core::wire::op::Message;
 use mq9_sim::SimDisk;
@@ -63,6 +65,7 @@ pub fn observe(disk: &SimDisk) -> Result<Seen, String> {
     let mut seen = Seen::default();
     let store = &mut reopen(disk, NEAR)?;
     let (list, _) = store.mailboxes(0, usize::MAX);
+    check_usage(store, &list)?;
     for info in
         list.into_iter().filter(|info| info.expires_ms == 0 || info.expires_ms > NEAR.wall_ms)
     {
@@ -92,6 +95,18 @@ pub fn observe(disk: &SimDisk) -> Result<Seen, String> {
     }
     drain(disk, &mut seen)?;
     Ok(seen)
+}
+
+/// What is counted is what there is, altogether and for each owner.
+fn check_usage(store: &Store, list: &[MailboxInfo]) -> Result<(), String> {
+    let sum = |owner: Option<&str>| {
+        let of = |info: &&MailboxInfo| owner.is_none() || info.policy.owner.as_deref() == owner;
+        let own: Vec<_> = list.iter().filter(of).collect();
+        Amount { mailboxes: own.len() as u64, bytes: own.iter().map(|info| info.bytes).sum() }
+    };
+    let counted = [store.usage(), store.usage_of("ada"), store.usage_of("bob")];
+    let there = [sum(None), sum(Some("ada")), sum(Some("bob"))];
+    if counted == there { Ok(()) } else { Err(format!("{counted:?} are counted of {there:?}")) }
 }
 
 /// Notes what is in the mailboxes of a store now and was not any more when they were observed, at a later time.

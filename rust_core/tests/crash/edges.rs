@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use mq9_core::disk::Disk;
+use mq9_core::error::Error;
 use mq9_core::log::FIRST_RECORD;
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{
-    Ack, AckKind, DamageKind, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Send, Start,
-    Store,
+    Ack, AckKind, DamageKind, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Options,
+    Quotas, Send, Start, Store,
 };
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
@@ -164,6 +165,40 @@ fn a_delayed_message_comes_once_whatever_a_power_cut_loses_of_its_publication() 
         let mut found = stored(&mut store);
         found.sort();
         assert_eq!(found, ["behind", "delayed"], "{part:?}");
+    }
+}
+
+#[test]
+fn a_mailbox_is_its_owners_after_a_power_cut() {
+    let disk = SimDisk::new();
+    let quotas = Quotas { max_mailboxes_per_user: 2, ..Quotas::DEFAULT };
+    let open = |disk: &SimDisk| {
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        Store::open(shared, Options { quotas, ..OPTIONS }, 42, START).unwrap()
+    };
+    let create = |store: &mut Store, address: &str, owner: &str| {
+        let policy = Policy { owner: Some(owner.into()), ..Policy::default() };
+        store.create_mailbox(&NewMailbox { address, policy, ..NewMailbox::default() }, START)
+    };
+    let mut store = open(&disk);
+    create(&mut store, "a", "ada").unwrap();
+    store.sync().unwrap();
+    // From the log first, then from a checkpoint.
+    for (address, checkpoint) in [("b", false), ("c", true)] {
+        if checkpoint {
+            store.checkpoint().unwrap();
+            store.remove_mailbox("b", START).unwrap();
+        }
+        create(&mut store, address, "ada").unwrap();
+        store.sync().unwrap();
+        let mut cut = open(&disk.crash_strict());
+        for address in ["a", address] {
+            let policy = cut.mailbox(address, START).unwrap().policy;
+            assert_eq!(policy.owner.as_deref(), Some("ada"));
+        }
+        let refused = create(&mut cut, "more", "ada");
+        assert!(matches!(refused, Err(Error::QuotaExceeded { .. })), "{refused:?}");
+        create(&mut cut, "more", "bob").unwrap();
     }
 }
 

@@ -15,8 +15,8 @@ const HOUR: u64 = 3_600_000;
 
 fn create(address: &'static str) -> Step {
     let policy = match address {
-        "work" => Policy { work_queue: true, ..Policy::default() },
-        "limit" => Policy { max_msgs: 4, ..Policy::default() },
+        "work" => Policy { work_queue: true, owner: Some("ada".into()), ..Policy::default() },
+        "limit" => Policy { max_msgs: 4, owner: Some("bob".into()), ..Policy::default() },
         "last" => Policy { latest: true, ..Policy::default() },
         "fail" => Policy { max_deliver: 2, dead_letter: Some("dead".into()), ..Policy::default() },
         "wfail" => Policy {

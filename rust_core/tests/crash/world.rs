@@ -30,6 +30,7 @@ pub const OPTIONS: Options = Options {
     ack_wait_ms: 30_000,
     max_groups: 16,
     group_ttl_ms: 0,
+    quotas: mq9_core::store::Quotas::DEFAULT,
     checkpoint_bytes: 12_000,
 };
 

@@ -120,7 +120,7 @@ fn records_about_mailboxes_are_as_documented() {
     for (index, value) in numbers.into_iter().enumerate() {
         assert_eq!((policy[index * 9], u64_at(policy, index * 9 + 1)), (index as u8 + 1, value));
     }
-    assert_eq!(&policy[13 * 9..], b"\x80\x04dead");
+    assert_eq!(&policy[13 * 9..], b"\x80\x04dead\x81\x03ada");
 
     assert_eq!(bodies_of(UNTIMED, kind::MAILBOX_REMOVED), [b""]);
     let removed = &bodies(kind::MAILBOX_REMOVED_AT)[0];

@@ -20,12 +20,16 @@ const ORDERS: [Row<'_>; 6] = [
     (6, 5, T + 6, T + 200, 0, "", "", b"", b"soon"),
 ];
 
-/// What `memory.box` was created with; fields that earlier code did not know are not in `earlier` files.
-fn policy(earlier: bool) -> Policy {
-    if earlier { Policy { group_ttl_ms: 0, ..full_policy() } } else { full_policy() }
+/// What `memory.box` was created with; fields that the code of a version did not know are not in its files.
+fn policy(version: &str) -> Policy {
+    match version {
+        "v1" | "v1.1" | "v1.2" | "v1.3" => Policy { group_ttl_ms: 0, owner: None, ..full_policy() },
+        "v1.4" => Policy { owner: None, ..full_policy() },
+        _ => full_policy(),
+    }
 }
 
-pub fn check(disk: &SimDisk, earlier: bool) {
+pub fn check(disk: &SimDisk, version: &str) {
     let mut store = open(disk, at(1_000));
     assert_eq!(store.damage(), []);
     assert_eq!(store.info().mailboxes, 2);
@@ -34,7 +38,7 @@ pub fn check(disk: &SimDisk, earlier: bool) {
     let memory = store.mailbox("memory.box", at(1_000)).unwrap();
     assert_eq!((memory.created_ms, memory.expires_ms), (T + 1, T + 86_400_001));
     assert_eq!((memory.messages, memory.next_id), (0, 65_536));
-    assert_eq!(memory.policy, policy(earlier));
+    assert_eq!(memory.policy, policy(version));
 
     let orders = store.mailbox("orders", at(1_000)).unwrap();
     assert_eq!((orders.desc.as_str(), orders.created_ms, orders.expires_ms), ("golden", T, 0));

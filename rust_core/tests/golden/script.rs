@@ -41,6 +41,7 @@ pub fn full_policy() -> Policy {
         group_ttl_ms: 8_000,
         dedup_window_ms: 0,
         dead_letter: Some("dead".into()),
+        owner: Some("ada".into()),
     }
 }
 

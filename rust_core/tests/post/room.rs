@@ -104,7 +104,9 @@ fn a_connection_waits_in_so_many_fetches_and_no_more() {
     office.settle();
     assert!(office.heard(client).is_empty());
     let refused = office.ask(client, "FETCH.m", "", r#"{"config":{"max_wait_ms":1}}"#);
-    assert!(refused.contains("1024 FETCHes of this connection are waiting already"));
+    assert!(refused.contains(
+        "quota max_waiting_fetches_per_connection reached: at most 1024 FETCHes that wait"
+    ));
     let cid = office.broker.cid(client).unwrap();
     office.post.disconnect(&mut office.store, cid, office.now);
     assert_eq!(office.store.waiting(), 0);

@@ -190,6 +190,7 @@ const TTL: Options = Options {
     ack_wait_ms: ACK_WAIT_MS,
     max_groups: 1024,
     group_ttl_ms: 10_000,
+    quotas: mq9_core::store::Quotas::DEFAULT,
     checkpoint_bytes: 256 << 20,
 };
 

@@ -6,6 +6,7 @@ mod groups;
 mod large_checkpoint;
 mod panics;
 mod purge;
+mod quotas;
 mod refusals;
 mod regressions;
 mod send_once;

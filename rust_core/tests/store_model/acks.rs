@@ -1,6 +1,6 @@
 //! What becomes of deliveries in the model: acknowledged, returned, extended, moved when dead.
 
-use mq9_core::mailbox::{LEVELS, Level};
+use mq9_core::mailbox::{LEVELS, Level, Policy};
 use mq9_core::store::{AckKind, NewMailbox, Send};
 
 use crate::model::{Model, Refusal, Reply};
@@ -117,9 +117,11 @@ impl Model {
         let mailbox = self.get(address)?;
         let target = mailbox.policy.dead_letter.clone();
         let message = mailbox.messages.iter().find(|m| m.msg_id == msg_id).unwrap().clone();
+        let owner = mailbox.policy.owner.clone();
         if let Some(target) = target {
             if self.find(&target).is_none() {
-                let new = NewMailbox { address: &target, ..Default::default() };
+                let policy = Policy { owner, ..Policy::default() };
+                let new = NewMailbox { address: &target, policy, ..Default::default() };
                 self.create(&new)?;
             }
             let count = self.group(address, name).pending(msg_id).unwrap().count;

@@ -4,6 +4,8 @@ use mq9_core::mailbox::{Discard, Level, Policy, Tier};
 use mq9_core::store::{AckKind, Fetch, GroupFetch, MemberId, Start};
 
 pub const ADDRESSES: [&str; 4] = ["a", "b", "c.d", "dead"];
+/// Users who create mailboxes and fetch.
+pub const OWNERS: [&str; 2] = ["ada", "bob"];
 /// Connections open at a time.
 pub const CONNS: usize = 3;
 const GROUPS: [&str; 4] = ["g", "h", "i", "j"];
@@ -187,6 +189,7 @@ impl Draw {
             }),
             dedup_window_ms: self.maybe(3, |draw| 500 + draw.below(5000)),
             dead_letter: named.then(|| target.into()),
+            owner: self.one_in(2).then(|| self.of(&OWNERS).into()),
         }
     }
 
@@ -237,6 +240,7 @@ impl Draw {
             held: !self.one_in(4),
             wait_ms: self.maybe(2, |draw| 100 * (1 + draw.below(60))),
             conn,
+            user: self.one_in(2).then(|| self.of(&OWNERS).into()),
         }
     }
 

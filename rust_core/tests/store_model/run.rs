@@ -13,8 +13,8 @@ use mq9_core::store::{
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
 
-use crate::commands::{ADDRESSES, Aim, CONNS, Command, Search};
-use crate::mailbox::{Message, Seen};
+use crate::commands::{ADDRESSES, Aim, CONNS, Command, OWNERS, Search};
+use crate::mailbox::{Mailbox, Message, Seen};
 use crate::model::{Model, Refusal, Reply};
 
 const FIRST_CONNS: [u64; CONNS] = [0, 1, 2];
@@ -397,6 +397,12 @@ impl Run {
         agree("completions", completions, self.model.completions(&order))?;
         let waiting = self.store.get_mut().waiting();
         agree("the number of waits", waiting, self.model.waiters.len())?;
+        for user in OWNERS {
+            let waits = self.model.waiters.iter();
+            let own = waits.filter(|waiter| waiter.request.user.as_deref() == Some(user)).count();
+            agree("a user's waits", self.store.get_mut().waits_of_user(user), own)?;
+        }
+        self.compare_usage()?;
         agree("a wait for what is available", None, self.model.overlooked())
     }
 
@@ -408,6 +414,20 @@ impl Run {
             Reply::Info(Box::new(info))
         });
         agree("the mailbox", info, expected(self.model.info(address)))
+    }
+
+    fn compare_usage(&mut self) -> Result<(), Stop> {
+        let usage = self.store.get_mut().usage();
+        let bytes = self.model.mailboxes.iter().map(|mailbox| mailbox.bytes()).sum();
+        agree("usage", (usage.mailboxes, usage.bytes), (self.model.mailboxes.len() as u64, bytes))?;
+        for owner in OWNERS {
+            let usage = self.store.get_mut().usage_of(owner);
+            let of = |mailbox: &&Mailbox| mailbox.policy.owner.as_deref() == Some(owner);
+            let own: Vec<_> = self.model.mailboxes.iter().filter(of).collect();
+            let bytes = own.iter().map(|mailbox| mailbox.bytes()).sum();
+            agree("a user's", (usage.mailboxes, usage.bytes), (own.len() as u64, bytes))?;
+        }
+        Ok(())
     }
 
     fn compare_everything(&mut self) -> Result<(), Stop> {

@@ -1,0 +1,137 @@
+//! What clients may have at most: refused where it is asked for, before anything is done.
+
+use super::Store;
+use super::create::NewMailbox;
+use super::fetch::Fetch;
+use super::send::{Send, make_room};
+use super::usage::is_brokers;
+use crate::error::{Error, Result};
+use crate::mailbox::Mailbox;
+
+/// Most of everything that clients can have; 0 is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quotas {
+    /// Mailboxes altogether.
+    pub max_mailboxes: u64,
+    /// Mailboxes that one user created.
+    pub max_mailboxes_per_user: u64,
+    /// Bytes of all messages, as stored.
+    pub max_store_bytes: u64,
+    /// Bytes of the messages in mailboxes that one user created.
+    pub max_bytes_per_user: u64,
+    /// Fetches that wait, altogether.
+    pub max_waits: usize,
+    /// Fetches of one user that wait.
+    pub max_waits_per_user: usize,
+    /// Fetches of one connection that wait.
+    pub max_waits_per_connection: usize,
+}
+
+impl Quotas {
+    /// No limits but the one that keeps a connection from waiting for everything.
+    pub const DEFAULT: Quotas = Quotas {
+        max_mailboxes: 0,
+        max_mailboxes_per_user: 0,
+        max_store_bytes: 0,
+        max_bytes_per_user: 0,
+        max_waits: 0,
+        max_waits_per_user: 0,
+        max_waits_per_connection: 1024,
+    };
+}
+
+impl Default for Quotas {
+    fn default() -> Quotas {
+        Quotas::DEFAULT
+    }
+}
+
+impl Store {
+    /// Refuses a mailbox where there are enough already.
+    pub(super) fn check_mailboxes(&self, new: &NewMailbox<'_>) -> Result<()> {
+        if is_brokers(new.address) {
+            return Ok(());
+        }
+        let (quotas, usage) = (&self.options.quotas, &self.state.usage);
+        let most = quotas.max_mailboxes;
+        if most > 0 && usage.all().mailboxes >= most {
+            return Err(exceeded("max_mailboxes", most, "mailboxes"));
+        }
+        let most = quotas.max_mailboxes_per_user;
+        if most > 0
+            && let Some(owner) = new.policy.owner.as_deref()
+            && usage.of_name(owner).mailboxes >= most
+        {
+            return Err(exceeded("max_mailboxes_per_user", most, "mailboxes"));
+        }
+        Ok(())
+    }
+
+    /// Refuses a message of `len` bytes that would not fit, what makes room for it counted out.
+    pub(super) fn check_bytes(&self, index: u32, send: &Send<'_>, len: u64) -> Result<()> {
+        let quotas = &self.options.quotas;
+        let (total, per_user) = (quotas.max_store_bytes, quotas.max_bytes_per_user);
+        if total == 0 && per_user == 0 {
+            return Ok(());
+        }
+        let Some(slot) = self.state.slot(index) else { return Err(Error::MessageNotFound) };
+        let usage = &self.state.usage;
+        let over = |used: u64, most: u64, freed: u64| {
+            most > 0 && used.saturating_add(len).saturating_sub(freed) > most
+        };
+        let (all, own) = (usage.all().bytes, usage.of(slot.owner).bytes);
+        if is_brokers(&slot.mailbox.address) || !(over(all, total, 0) || over(own, per_user, 0)) {
+            return Ok(());
+        }
+        let freed = freed_by(&slot.mailbox, send, len)?;
+        if over(all, total, freed) {
+            return Err(exceeded("max_store_bytes", total, "bytes"));
+        }
+        if over(own, per_user, freed) {
+            return Err(exceeded("max_bytes_per_user", per_user, "bytes"));
+        }
+        Ok(())
+    }
+
+    /// Refuses a fetch that would wait where enough wait already.
+    pub fn check_waits(&self, fetch: &Fetch) -> Result<()> {
+        if fetch.wait_ms == 0 {
+            return Ok(());
+        }
+        let quotas = &self.options.quotas;
+        let of_user = fetch.user.as_deref().map_or(0, |user| self.waits_of_user(user));
+        for (setting, most, waiting) in [
+            ("max_waiting_fetches", quotas.max_waits, self.waiting()),
+            ("max_waiting_fetches_per_user", quotas.max_waits_per_user, of_user),
+            (
+                "max_waiting_fetches_per_connection",
+                quotas.max_waits_per_connection,
+                self.waits_of(fetch.conn),
+            ),
+        ] {
+            if most > 0 && waiting >= most {
+                return Err(exceeded(setting, most as u64, "FETCHes that wait"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn exceeded(setting: &'static str, limit: u64, what: &'static str) -> Error {
+    Error::QuotaExceeded { setting, limit, what }
+}
+
+/// Bytes of the messages that go when this one comes.
+fn freed_by(mailbox: &Mailbox, send: &Send<'_>, len: u64) -> Result<u64> {
+    let delayed = send.delay_ms > 0;
+    if mailbox.policy().latest && !delayed {
+        return Ok(mailbox.iter_from(0).map(|(_, entry)| u64::from(entry.len)).sum());
+    }
+    // A delayed message replaces nothing until it is due.
+    let key = if delayed { "" } else { send.key };
+    let size = |msg_id: u64| mailbox.get(msg_id).map_or(0, |(_, entry)| u64::from(entry.len));
+    let evicted: u64 = make_room(mailbox, key, len)?.into_iter().map(size).sum();
+    let keys = mailbox.sideline().map(|sideline| &sideline.keys);
+    let replaced = keys.and_then(|keys| keys.get(key)).map_or(0, |old| size(*old));
+    Ok(evicted + replaced)
+}
