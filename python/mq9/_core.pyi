@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Protocol, Self, TypeAlias, final, overload, type_check_only
+from typing import Literal, Protocol, Self, TypeAlias, TypedDict, final, overload, type_check_only
 
 __all__ = [
     "Broker",
@@ -55,6 +55,23 @@ def json_select(text: bytes, names: Sequence[str], *, max_depth: int, unique: bo
 
 # Wall and monotonic milliseconds, as `time.time` and `time.monotonic` count.
 _Now: TypeAlias = tuple[int, int] | None
+
+@type_check_only
+class _PolicyChanges(TypedDict, total=False):
+    latest: bool
+    work_queue: bool
+    public: bool
+    discard: Literal["old", "new"]
+    max_msgs: int
+    max_bytes: int
+    max_msg_size: int
+    max_age_ms: int
+    ack_wait_ms: int
+    max_deliver: int
+    max_ack_pending: int
+    group_ttl_ms: int | None
+    dedup_window_ms: int
+    dead_letter: str | None
 
 class StoreError(Exception):
     index: int | None
@@ -355,6 +372,15 @@ class Store:
         dedup_window_ms: int = 0,
         dead_letter: str | None = None,
         owner: str | None = None,
+        now: _Now = None,
+    ) -> None: ...
+    def update_mailbox(
+        self,
+        address: str,
+        policy: _PolicyChanges | None = None,
+        *,
+        ttl_ms: int | None = None,
+        desc: str | None = None,
         now: _Now = None,
     ) -> None: ...
     def remove_mailbox(self, address: str, *, now: _Now = None) -> None: ...

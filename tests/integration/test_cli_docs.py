@@ -30,7 +30,7 @@ def comparable(text: str) -> str:
     return re.sub(r"[\d.]+ (B|KiB|MiB)\b", "SIZE", text)
 
 
-@pytest.mark.parametrize(("name", "commands"), [("docs/cli.md", 26), ("README.md", 5)])
+@pytest.mark.parametrize(("name", "commands"), [("docs/cli.md", 27), ("README.md", 5)])
 def test_sessions_print_what_the_page_shows(
     serve: Serve, tmp_path: Path, name: str, commands: int
 ) -> None:

@@ -21,9 +21,11 @@ no_auth_user: ops
 
 CREATE, QUERY, DELETE = "MAILBOX.CREATE", "MSG.QUERY.box", "MSG.DELETE.box"
 REMOVE, PURGE = "MAILBOX.REMOVE.box", "MAILBOX.PURGE.box"
+UPDATE = "MAILBOX.UPDATE.box"
 PUBLIC, LIST, SHOW = "PUBLIC.LIST", "ADMIN.MAILBOX.LIST", "ADMIN.MAILBOX.SHOW.box"
 SHAPES: dict[str, dict[str, Any]] = {
     "MAILBOX.CREATE": {"mail_address": ""},
+    "MAILBOX.UPDATE": {"mail_address": ""},
     "MAILBOX.REMOVE": {"removed": False},
     "MAILBOX.PURGE": {"purged": 0},
     "MSG.QUERY": {"messages": []},
@@ -78,6 +80,10 @@ JSON = [
     (CREATE, named('"x":' + "[" * 5000 + "]" * 5000), TOO_DEEP),
     (CREATE, named('"x":' + '{"a":' * 5000 + "1" + "}" * 5000), TOO_DEEP),
     (CREATE, named('"ttl":' + "9" * 5000), UNREADABLE),
+    (UPDATE, b"{", UNREADABLE),
+    (UPDATE, b"[]", "the request must be a JSON object"),
+    (UPDATE, b'{"x":' + DEEP, TOO_DEEP),
+    (UPDATE, b'{"max_msgs":' + b"9" * 5000 + b"}", UNREADABLE),
 ]
 
 NAMES = [

@@ -309,6 +309,7 @@ def test_without_now_the_clocks_of_the_machine_are_read(tmp_path: Path) -> None:
 
 CALLS = {
     "create_mailbox": ("b",),
+    "update_mailbox": ("a",),
     "remove_mailbox": ("a",),
     "remove_group": ("a", "g"),
     "purge": ("a",),

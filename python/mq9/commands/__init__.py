@@ -16,6 +16,7 @@ from mq9.commands.query import Query
 from mq9.commands.remove import Purge, Remove
 from mq9.commands.surroundings import Surroundings
 from mq9.commands.tokens import Tokens
+from mq9.commands.update import Update
 from mq9.registry.registry import Registry
 
 __all__ = ["Commands"]
@@ -34,6 +35,7 @@ class Commands:
         self._registry = Registry(store, server.log, server.options.embedder)
         for command in (
             Create(server, tokens, public).command,
+            Update(server, owners, public).command,
             Remove(store, owners).command,
             RemoveGroup(store, owners).command,
             Purge(store, owners).command,

@@ -35,10 +35,9 @@ _Count = Annotated[int, between(0, _MAX_COUNT)]
 _Size = Annotated[int, between(0, _MAX_SIZE)]
 
 
-class CreateRequest(Request):
+class PolicyRequest(Request):
     """What a mailbox may be asked to be; times in seconds, 0 is no limit or the default."""
 
-    name: str | None = None
     ttl: _Seconds | None = None
     ttl_ms: _Milliseconds | None = None
     desc: str | None = None
@@ -58,11 +57,17 @@ class CreateRequest(Request):
     max_age_ms: _Milliseconds | None = None
     max_msg_size: _Size | None = None
     discard: Literal["old", "new"] | None = None
-    token: bool | None = None
-    exist_ok: bool | None = None
     dedup_window: _DedupWindow | None = None
     backoff: Any = None
     subjects: Any = None
+
+
+class CreateRequest(PolicyRequest):
+    """A mailbox that is to be, and how it is asked for."""
+
+    name: str | None = None
+    token: bool | None = None
+    exist_ok: bool | None = None
 
 
 class CreateReply(Reply):
@@ -112,8 +117,8 @@ class Create:
 
     def _create(self, address: str, request: CreateRequest, owner: str | None) -> bool:
         """False if it was there, and the request may find it so."""
-        policy = _policy(request)
-        ttl_ms = _span_ms(request, "ttl", self._server.options.default_ttl_ms)
+        policy = policy_of(request)
+        ttl_ms = span_ms(request, "ttl", self._server.options.default_ttl_ms)
         try:
             self._store.create_mailbox(
                 address, ttl_ms=ttl_ms, desc=request.desc or "", owner=owner, **policy
@@ -128,11 +133,11 @@ class Create:
             self._public.add(address)
         return True
 
-    def _compare(self, address: str, request: CreateRequest, policy: _Policy) -> None:
+    def _compare(self, address: str, request: CreateRequest, policy: Policy) -> None:
         """Refuse a mailbox that is there if it is not as the request says it should be."""
         mailbox = self._store.mailbox(address)
         different = []
-        for field, name in _COMPARED.items():
+        for field, name in POLICY_FIELDS.items():
             if getattr(request, field) is None:
                 continue
             given: object = policy[name]  # type: ignore[literal-required]
@@ -140,7 +145,7 @@ class Create:
             if found != given:
                 different.append(f"{name} is {shown(found)}, not {shown(given)}")
         if request.ttl is not None or request.ttl_ms is not None:
-            given_ms = _span_ms(request, "ttl")
+            given_ms = span_ms(request, "ttl")
             found_ms = max(0, mailbox.expires_ms - mailbox.created_ms)
             if found_ms != given_ms:
                 different.append(f"ttl_ms is {found_ms}, not {given_ms}")
@@ -151,8 +156,7 @@ class Create:
         return self._tokens.of(address, self._store.mailbox(address).created_ms)
 
 
-# Fields of a request that are compared with a mailbox that is there, and their names in its policy.
-_COMPARED = {
+POLICY_FIELDS = {
     "type": "latest",
     "retention": "work_queue",
     "public": "public",
@@ -171,9 +175,12 @@ _COMPARED = {
     "dedup_window": "dedup_window_ms",
     "dead_letter": "dead_letter",
 }
+"""Fields of a request, and their names in the policy of a mailbox."""
 
 
-class _Policy(TypedDict):
+class Policy(TypedDict):
+    """A policy in the words of the store."""
+
     latest: bool
     work_queue: bool
     public: bool
@@ -190,7 +197,8 @@ class _Policy(TypedDict):
     dead_letter: str | None
 
 
-def _policy(request: CreateRequest) -> _Policy:
+def policy_of(request: PolicyRequest) -> Policy:
+    """The policy that a request asks for, with the default for what it leaves out."""
     for name in _NOT_YET:
         if getattr(request, name) is not None:
             raise Refusal(f"{name} is not supported by this version: leave it out")
@@ -202,8 +210,8 @@ def _policy(request: CreateRequest) -> _Policy:
         "max_msgs": request.max_msgs or 0,
         "max_bytes": request.max_bytes or 0,
         "max_msg_size": request.max_msg_size or 0,
-        "max_age_ms": _span_ms(request, "max_age"),
-        "ack_wait_ms": _span_ms(request, "ack_wait"),
+        "max_age_ms": span_ms(request, "max_age"),
+        "ack_wait_ms": span_ms(request, "ack_wait"),
         "max_deliver": request.max_deliver or 0,
         "max_ack_pending": request.max_ack_pending or 0,
         "group_ttl_ms": _group_ttl_ms(request),
@@ -212,7 +220,7 @@ def _policy(request: CreateRequest) -> _Policy:
     }
 
 
-def _span_ms(request: CreateRequest, name: str, default_ms: int = 0) -> int:
+def span_ms(request: PolicyRequest, name: str, default_ms: int = 0) -> int:
     """A span of time that can be told in seconds or in milliseconds."""
     in_s: int | None = getattr(request, name)
     in_ms: int | None = getattr(request, f"{name}_ms")
@@ -223,11 +231,11 @@ def _span_ms(request: CreateRequest, name: str, default_ms: int = 0) -> int:
     return default_ms if in_s is None else in_s * 1000
 
 
-def _group_ttl_ms(request: CreateRequest) -> int | None:
+def _group_ttl_ms(request: PolicyRequest) -> int | None:
     """None is the broker's; 0 is for ever, as with `ttl`."""
     if request.group_ttl is None and request.group_ttl_ms is None:
         return None
-    return _span_ms(request, "group_ttl")
+    return span_ms(request, "group_ttl")
 
 
 def _generated() -> str:

@@ -18,12 +18,14 @@ mod mail;
 mod messages;
 mod panics;
 mod peer;
+mod policy_changes;
 mod reading;
 mod running;
 mod sockets;
 mod store;
 mod types;
 mod upkeep;
+mod wait;
 mod watch;
 mod words;
 

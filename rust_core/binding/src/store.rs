@@ -7,21 +7,22 @@ use std::time::{Duration, Instant};
 use mq9_core::log::Lsn;
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{
-    Ack, Fetch, FetchOutcome, GroupFetch, Kept, MemberId, NewMailbox, Options, Query, Quotas,
+    Ack, Changes, Fetch, FetchOutcome, GroupFetch, Kept, MemberId, NewMailbox, Options, Query,
+    Quotas,
 };
+use mq9_core::time::Now;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::clock;
 use crate::errors::{Failure, Result};
 use crate::messages::{Completion, Message, Sent, Waiting, to_python};
+use crate::policy_changes::PolicyChanges;
 use crate::running::{Running, append_many, number_of};
 use crate::types::{Damage, MailboxInfo, StoreInfo};
+use crate::wait::wait_durable;
 use crate::words;
-
-/// Longest time without a look at signals, so that Ctrl-C ends a wait.
-const SIGNALS: Duration = Duration::from_millis(100);
 
 /// An instant given by the caller: wall and monotonic milliseconds.
 type Given = Option<(u64, u64)>;
@@ -38,6 +39,16 @@ impl Store {
     /// loop, which nobody else waits for: the interpreter is kept.
     pub fn with_running<T>(&self, call: impl FnOnce(Option<&Running>) -> T) -> T {
         call(self.running.read().unwrap_or_else(PoisonError::into_inner).as_ref())
+    }
+
+    /// Carries out a command of the core.
+    fn write<T: Send>(
+        &self,
+        py: Python<'_>,
+        now: Given,
+        call: impl FnOnce(&mut mq9_core::store::Store, Now) -> mq9_core::error::Result<T> + Send,
+    ) -> Result<T> {
+        self.enter(py, |running| running.write(|store| Ok(call(store, clock::given(now))?)))
     }
 
     /// The door: everything that may block, on a lock or on the disk, goes through here and leaves
@@ -208,33 +219,41 @@ impl Store {
             owner: owner.map(Box::from),
         };
         let new = NewMailbox { address, ttl_ms, desc, policy };
-        self.enter(py, |running| {
-            running.write(|store| Ok(store.create_mailbox(&new, clock::given(now))?))
-        })
+        self.write(py, now, |store, now| store.create_mailbox(&new, now))
+    }
+
+    /// Changes what is given of a mailbox.
+    #[pyo3(signature = (address, policy=None, *, ttl_ms=None, desc=None, now=None))]
+    fn update_mailbox(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        policy: Option<&Bound<'_, PyDict>>,
+        ttl_ms: Option<u64>,
+        desc: Option<&str>,
+        now: Given,
+    ) -> Result<()> {
+        let (changes, policy) = (Changes { ttl_ms, desc }, PolicyChanges::read(policy)?);
+        let change = |changed: &mut Policy| policy.apply(changed);
+        self.write(py, now, |store, now| store.update_mailbox(address, changes, change, now))
     }
 
     /// Removes a mailbox with everything in it.
     #[pyo3(signature = (address, *, now=None))]
     fn remove_mailbox(&self, py: Python<'_>, address: &str, now: Given) -> Result<()> {
-        self.enter(py, |running| {
-            running.write(|store| Ok(store.remove_mailbox(address, clock::given(now))?))
-        })
+        self.write(py, now, |store, now| store.remove_mailbox(address, now))
     }
 
     /// Removes a group; messages stay.
     #[pyo3(signature = (address, group, *, now=None))]
     fn remove_group(&self, py: Python<'_>, address: &str, group: &str, now: Given) -> Result<()> {
-        self.enter(py, |running| {
-            running.write(|store| Ok(store.remove_group(address, group, clock::given(now))?))
-        })
+        self.write(py, now, |store, now| store.remove_group(address, group, now))
     }
 
     /// Removes all messages of a mailbox, delayed ones too, and returns how many.
     #[pyo3(signature = (address, *, now=None))]
     fn purge(&self, py: Python<'_>, address: &str, now: Given) -> Result<u64> {
-        self.enter(py, |running| {
-            running.write(|store| Ok(store.purge(address, clock::given(now))?))
-        })
+        self.write(py, now, |store, now| store.purge(address, now))
     }
 
     /// Stores messages in order and returns their ids, -1 for those that are delayed.
@@ -246,8 +265,7 @@ impl Store {
         messages: &Bound<'_, PyAny>,
         now: Given,
     ) -> Result<Vec<i64>> {
-        let sent = Sent::collect(messages)?;
-        let sent = &sent;
+        let sent = &Sent::collect(messages)?;
         self.enter(py, |running| {
             let list: Vec<_> = sent.iter().map(Sent::borrow).collect();
             running.write(|store| append_many(store, address, &list, clock::given(now)))
@@ -278,9 +296,7 @@ impl Store {
         let level = words::level("level", level)?;
         let (payload, headers) = (&*payload, headers.as_deref().unwrap_or_default());
         let send = mq9_core::store::Send { level, key, tags, headers, payload, delay_ms, ttl_ms };
-        self.enter(py, |running| {
-            running.write(|store| Ok(number_of(store.send(address, &send, clock::given(now))?)))
-        })
+        self.write(py, now, |store, now| Ok(number_of(store.send(address, &send, now)?)))
     }
 
     /// Fetches messages, or waits for some if there are none and `wait_ms` is given.
@@ -452,25 +468,21 @@ impl Store {
         delay_id: u64,
         now: Given,
     ) -> Result<()> {
-        self.enter(py, |running| {
-            running.write(|store| Ok(store.cancel_delayed(address, delay_id, clock::given(now))?))
-        })
+        self.write(py, now, |store, now| store.cancel_delayed(address, delay_id, now))
     }
 
     /// Deletes a message.
     #[pyo3(signature = (address, msg_id, *, now=None))]
     fn delete(&self, py: Python<'_>, address: &str, msg_id: u64, now: Given) -> Result<()> {
-        self.enter(py, |running| {
-            running.write(|store| Ok(store.delete(address, msg_id, clock::given(now))?))
-        })
+        self.write(py, now, |store, now| store.delete(address, msg_id, now))
     }
 
     /// What is known of a mailbox.
     #[pyo3(signature = (address, *, now=None))]
     fn mailbox(&self, py: Python<'_>, address: &str, now: Given) -> Result<MailboxInfo> {
-        let info = self.enter(py, |running| {
-            running.read(|store| Ok(store.mailbox(address, clock::given(now))?))
-        })?;
+        let look =
+            |store: &mut mq9_core::store::Store| Ok(store.mailbox(address, clock::given(now))?);
+        let info = self.enter(py, |running| running.read(look))?;
         Ok(MailboxInfo::new(py, info)?)
     }
 
@@ -565,21 +577,9 @@ impl Store {
         timeout_ms: Option<u64>,
     ) -> Result<()> {
         let until = timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
-        let (durability, ticket) = self.enter(py, |running| {
-            let ticket = running.ticket(ticket)?;
-            Ok((running.durability().clone(), ticket))
-        })?;
-        loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let patience = left.map_or(SIGNALS, |left| left.min(SIGNALS));
-            if py.detach(|| durability.wait(ticket, patience))? {
-                return Ok(());
-            }
-            py.check_signals()?;
-            if left.is_some_and(|left| left <= patience) {
-                return Err(Failure::TimedOut);
-            }
-        }
+        let begin = |running: &Running| Ok((running.durability().clone(), running.ticket(ticket)?));
+        let (durability, ticket) = self.enter(py, begin)?;
+        wait_durable(py, &durability, ticket, until)
     }
 
     /// A descriptor that becomes readable when more has been acknowledged or writes have stopped.

@@ -93,6 +93,12 @@ impl Policy {
         self.dead_letter.as_deref().map_or(Ok(()), check_address)
     }
 
+    /// Whether so much is more than the mailbox may hold.
+    pub fn is_exceeded(&self, messages: u64, bytes: u64) -> bool {
+        (self.max_msgs > 0 && messages > self.max_msgs)
+            || (self.max_bytes > 0 && bytes > self.max_bytes)
+    }
+
     /// How long the id of a send is remembered.
     pub fn dedup_window(&self) -> u64 {
         if self.dedup_window_ms > 0 { self.dedup_window_ms } else { DEDUP_WINDOW_MS }

@@ -49,6 +49,8 @@ pub struct Sideline {
     pub reserved_ids: u64,
     /// Ids of sends, so that one that comes again is known.
     pub sent_ids: Option<Box<SentIds>>,
+    /// It holds more than it may since its limits were lowered: a timer lets the surplus go.
+    pub is_trimmed: bool,
 }
 
 impl Sideline {
@@ -69,6 +71,7 @@ impl Sideline {
             next_delay: self.next_delay,
             reserved_ids: self.reserved_ids,
             sent_ids: self.sent_ids.take(),
+            is_trimmed: self.is_trimmed,
             ..Sideline::default()
         };
         std::mem::replace(self, kept)

@@ -43,12 +43,13 @@ impl Shape {
     /// The form in which the command at `subject` answers.
     pub fn of(subject: &[u8]) -> Shape {
         let command = subject.strip_prefix(b"$mq9.AI.").unwrap_or_default();
-        let forms: [(&[u8], Shape); 8] = [
+        let forms: [(&[u8], Shape); 9] = [
             (b"MSG.SEND.", Shape::Sent),
             (b"MSG.FETCH.", Shape::Messages),
             (b"MSG.QUERY.", Shape::Messages),
             (b"MSG.DELETE.", Shape::Deleted),
             (b"MAILBOX.CREATE", Shape::Created),
+            (b"MAILBOX.UPDATE.", Shape::Created),
             (b"MAILBOX.REMOVE.", Shape::Removed),
             (b"MAILBOX.PURGE.", Shape::Purged),
             (b"GROUP.REMOVE.", Shape::Removed),

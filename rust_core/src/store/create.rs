@@ -11,6 +11,9 @@ use crate::wire::stamp::{Stamp, cause};
 /// The longest description, in bytes.
 const MAX_DESC: usize = 4096;
 
+/// Most mailboxes that have each the next as the one for their dead letters.
+const MAX_DEAD_LETTERS: usize = 100;
+
 /// A mailbox to be created.
 #[derive(Debug, Clone, Default)]
 pub struct NewMailbox<'a> {
@@ -30,12 +33,8 @@ impl Store {
         self.tick(now);
         check_name(new.address)?;
         new.policy.check()?;
-        if new.desc.len() > MAX_DESC {
-            let problem =
-                format!("it has {} bytes, at most {MAX_DESC} are allowed", new.desc.len());
-            return Err(Error::InvalidField { field: "desc", problem });
-        }
-        self.check_dead_letters(new)?;
+        check_desc(new.desc)?;
+        self.check_dead_letters(new.address, new.policy.dead_letter.as_deref())?;
         if self.lookup(new.address, now).is_ok() {
             return Err(Error::MailboxExists(new.address.to_owned()));
         }
@@ -47,14 +46,23 @@ impl Store {
         Ok(())
     }
 
-    /// Refuses a mailbox whose dead letters would come back to it.
-    fn check_dead_letters(&self, new: &NewMailbox<'_>) -> Result<()> {
-        let mut next = new.policy.dead_letter.as_deref();
-        // Mailboxes have been checked the same way, so that only the new one can close a circle.
+    /// Refuses a mailbox whose dead letters would come back to it, or go too far to tell.
+    pub(super) fn check_dead_letters(
+        &self,
+        mailbox: &str,
+        dead_letter: Option<&str>,
+    ) -> Result<()> {
+        let refused = |problem: String| Err(Error::InvalidField { field: "dead_letter", problem });
+        let mut next = dead_letter;
+        let mut way = 0;
         while let Some(address) = next {
-            if address == new.address {
-                let problem = "dead letters would come back to the mailbox itself".to_owned();
-                return Err(Error::InvalidField { field: "dead_letter", problem });
+            if address == mailbox {
+                return refused("dead letters would come back to the mailbox itself".to_owned());
+            }
+            // Mailboxes have been checked the same way, but a record of that may be lost: there can be circles.
+            way += 1;
+            if way > MAX_DEAD_LETTERS {
+                return refused(format!("it leads through more than {MAX_DEAD_LETTERS} mailboxes"));
             }
             let slot = self.state.find(address).and_then(|index| self.state.slot(index));
             next = slot.and_then(|slot| slot.mailbox.policy().dead_letter.as_deref());
@@ -100,4 +108,13 @@ impl Store {
             self.state.bury(index);
         }
     }
+}
+
+/// Refuses a description that is too long.
+pub(super) fn check_desc(desc: &str) -> Result<()> {
+    if desc.len() > MAX_DESC {
+        let problem = format!("it has {} bytes, at most {MAX_DESC} are allowed", desc.len());
+        return Err(Error::InvalidField { field: "desc", problem });
+    }
+    Ok(())
 }

@@ -31,14 +31,25 @@ impl Reason {
 }
 
 impl Store {
-    /// Moves the returned messages of a group that have reached `max_deliver`.
-    pub(super) fn bury_exhausted(&mut self, index: u32, at: usize, max_deliver: u32, now: Now) {
-        let Some(slot) = self.state.slot(index) else { return };
-        let Some(group) = slot.group(at) else { return };
-        for pick in group.group.exhausted(slot.mailbox.lanes(), max_deliver) {
+    /// Moves the returned messages of a group that have reached `max_deliver`, at most so many. True if others are left
+    /// that can be moved.
+    pub(super) fn bury_exhausted(
+        &mut self,
+        index: u32,
+        at: usize,
+        max_deliver: u32,
+        most: usize,
+        now: Now,
+    ) -> bool {
+        let Some(slot) = self.state.slot(index) else { return false };
+        let Some(group) = slot.group(at) else { return false };
+        let exhausted = group.group.exhausted(slot.mailbox.lanes(), max_deliver);
+        let mut moved = false;
+        for pick in exhausted.iter().take(most) {
             // What cannot be moved now stays available, undelivered, until it can.
-            let _ = self.dead_letter(index, at, &pick, Reason::MaxDeliver, now);
+            moved |= self.dead_letter(index, at, pick, Reason::MaxDeliver, now).is_ok();
         }
+        moved && exhausted.len() > most
     }
 
     /// Moves one message: a copy with its history enters the dead-letter mailbox and the group has

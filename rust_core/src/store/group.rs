@@ -60,7 +60,7 @@ impl Store {
     }
 
     /// How long a group of a mailbox lives that nobody uses; 0 is for ever.
-    fn group_ttl_ms(&self, index: u32) -> u64 {
+    pub(super) fn group_ttl_ms(&self, index: u32) -> u64 {
         match self.state.slot(index).map_or(0, |slot| slot.mailbox.policy().group_ttl_ms) {
             0 => self.options.group_ttl_ms,
             Policy::NEVER => 0,

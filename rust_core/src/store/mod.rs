@@ -37,6 +37,7 @@ mod state;
 mod tick;
 mod timers;
 mod turns;
+mod update;
 mod usage;
 mod waiters;
 
@@ -60,6 +61,7 @@ pub use read_only::ReadOnlyDisk;
 pub use send::Send;
 pub use send_once::{MAX_SEND_ID, Once};
 pub use turns::Turns;
+pub use update::Changes;
 pub use usage::Amount;
 pub use waiters::Completion;
 

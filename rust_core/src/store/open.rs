@@ -129,6 +129,7 @@ impl Store {
         store.log.append(opened.kind(), 0, 0, |out| opened.encode(out));
         store.log.flush()?;
         store.note_use_of_all(now);
+        store.note_surplus_of_all(now);
         Ok(store)
     }
 }

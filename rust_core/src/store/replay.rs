@@ -14,6 +14,7 @@ use crate::group::ranges::{DeliveryRanges, IdRanges};
 use crate::group::{Delivered, Member};
 use crate::log::{Log, Lsn, names};
 use crate::mailbox::{LEVELS, Level, Mailbox, Policy, check_name};
+use crate::wire::mailbox_ops::Updated;
 use crate::wire::op::{MAX_ID, MemberName, Message, Op, kind};
 use crate::wire::record::{FLAG_MORE, FLAG_REST, FLAGS, Record};
 
@@ -180,6 +181,19 @@ impl<'s> Replay<'s> {
                     self.state.put_delayed(index, &message, place);
                 }
             }
+            Op::Updated(updated) if self.known.has(number) => {
+                match Policy::decode(updated.policy) {
+                    Ok(Some(policy)) => {
+                        if let Some(index) = self.find(number, at) {
+                            let Updated { expires_ms, desc, .. } = updated;
+                            self.state.update_mailbox(index, expires_ms, desc, policy);
+                            self.state.mark_trimmed(index);
+                        }
+                    }
+                    Ok(None) => self.malformed(at, body),
+                    Err(tag) => return Err(newer(at, format!("a mailbox policy of tag {tag}"))),
+                }
+            }
             _ if !self.known.has(number) => {
                 let held = Held { at, kind, mailbox: number, body: body.to_vec() };
                 self.early.entry(number).or_default().push(held);
@@ -248,6 +262,7 @@ impl<'s> Replay<'s> {
             Op::Opened { .. }
             | Op::MailboxCreated { .. }
             | Op::MailboxRemoved { .. }
+            | Op::Updated(_)
             | Op::Message(_)
             | Op::Delayed(_) => {}
         }

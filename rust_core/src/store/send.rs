@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::state::Place;
+use super::update::SURPLUS_AT_ONCE;
 use super::{Store, space_for, space_for_unit};
 use crate::error::{Error, Result};
 use crate::group::ranges;
@@ -154,6 +155,7 @@ impl Store {
         let len = Log::record_len(message.encoded_len()) as u64;
         // A delayed message replaces nothing until it is due.
         let evicted = make_room(mailbox, if delayed { "" } else { send.key }, len)?;
+        let may_have_surplus = evicted.len() >= SURPLUS_AT_ONCE;
         if self.state.in_memory(index) {
             if !delayed {
                 self.reserve_memory_ids(index, msg_id, now)?;
@@ -167,6 +169,9 @@ impl Store {
             }
         } else {
             self.store_durably(index, &message, delayed, evicted, with, now)?;
+        }
+        if may_have_surplus {
+            self.note_surplus(index, now);
         }
         self.mark_ready(index);
         Ok((!delayed).then_some(msg_id))
@@ -245,7 +250,8 @@ impl Store {
             return encoded;
         };
         if mailbox.policy().latest {
-            let mut all = mailbox.iter_from(0).map(|(_, entry)| entry.msg_id).peekable();
+            let all = mailbox.iter_from(0).map(|(_, entry)| entry.msg_id);
+            let mut all = all.take(SURPLUS_AT_ONCE).peekable();
             if all.peek().is_some() {
                 let mut ids = Vec::new();
                 ranges::encode_ids(all, &mut ids);
@@ -306,16 +312,16 @@ pub(super) fn make_room(mailbox: &Mailbox, key: &str, len: u64) -> Result<Vec<u6
     let freed = replaced.and_then(|msg_id| mailbox.get(msg_id)).map(|(_, entry)| entry);
     let mut messages = mailbox.messages() as u64 + 1 - u64::from(freed.is_some());
     let mut bytes = mailbox.bytes + len - freed.map_or(0, |entry| u64::from(entry.len));
-    let over = |messages: u64, bytes: u64| {
-        (policy.max_msgs > 0 && messages > policy.max_msgs)
-            || (policy.max_bytes > 0 && bytes > policy.max_bytes)
-    };
-    if !over(messages, bytes) {
+    if !policy.is_exceeded(messages, bytes) {
         return Ok(Vec::new());
     }
+    // The surplus of lowered limits goes by itself: no send waits for all of it.
+    let had_surplus = policy.is_exceeded(mailbox.messages() as u64, mailbox.bytes);
+    let fits = !policy.is_exceeded(1, len);
+    let most = if had_surplus && fits { SURPLUS_AT_ONCE } else { usize::MAX };
     let mut evicted = Vec::new();
     let mut oldest = mailbox.iter_from(0).filter(|(_, entry)| Some(entry.msg_id) != replaced);
-    while over(messages, bytes) {
+    while policy.is_exceeded(messages, bytes) && evicted.len() < most {
         let next = (policy.discard == Discard::Old).then(|| oldest.next()).flatten();
         let Some((_, entry)) = next else {
             let limit = match policy.max_msgs {

@@ -13,6 +13,7 @@ use super::lost::{Losses, Lost};
 use super::slot::{GroupSlot, Slot};
 use super::slots::Slots;
 use super::timers::{Purpose, Timer, Timers};
+use super::update::SURPLUS_AT_ONCE;
 use super::usage::Usage;
 use crate::group::{Delivered, Group, Hold, Member};
 use crate::log::{Lsn, Segment};
@@ -120,17 +121,21 @@ impl State {
         }
         let owner = self.usage.owner_of(&mailbox.address, mailbox.policy().owner.as_deref());
         self.usage.add_mailbox(owner);
-        let mut slot = Slot::new(mailbox, owner);
         let index = self.slots.next();
-        let mailbox = &slot.mailbox;
         self.by_address.add(&mailbox.address, index);
-        if mailbox.expires_ms != 0 {
-            let (number, purpose) = (mailbox.number, Purpose::Mailbox);
-            let timer = Timer { number, id: 0, slot: index, purpose };
-            slot.expiry = Some(self.timers.wall.insert(mailbox.expires_ms, timer));
-        }
-        self.slots.add(slot);
+        self.slots.add(Slot::new(mailbox, owner));
+        self.time_mailbox(index);
         index
+    }
+
+    /// Sets the timer of a mailbox's expiry.
+    pub fn time_mailbox(&mut self, index: u32) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Mailbox { number, expires_ms, .. } = slot.mailbox;
+        if expires_ms != 0 {
+            let timer = Timer { number, id: 0, slot: index, purpose: Purpose::Mailbox };
+            slot.expiry = Some(self.timers.wall.insert(expires_ms, timer));
+        }
     }
 
     /// Removes a mailbox at once; its messages are counted out by [`State::settle_graves`].
@@ -283,7 +288,9 @@ impl State {
             self.remove_message(index, old);
         }
         if newest && latest {
-            while let Some(old) = self.oldest(index).filter(|&old| old < msg_id) {
+            // More than one is there only since the mailbox has become one for the latest.
+            for _ in 0..SURPLUS_AT_ONCE {
+                let Some(old) = self.oldest(index).filter(|&old| old < msg_id) else { break };
                 self.remove_message(index, old);
             }
         }

@@ -18,6 +18,9 @@ const AT_ONCE: usize = 1024;
 /// Most expired messages that one record names: it fits the smallest segment.
 const IN_A_RECORD: usize = 256;
 
+/// Most mailboxes that let surplus messages go at once.
+const TRIMMED_AT_ONCE: usize = 4;
+
 /// How long a delayed message that could not be logged waits for the next try.
 const RETRY_MS: u64 = 1000;
 
@@ -30,8 +33,15 @@ impl Store {
         if !due.is_empty() {
             self.expire_due(&due, now);
         }
+        let mut trimmed = 0;
         for timer in due {
-            if self.state.slot_of(timer.slot, timer.number).is_some() {
+            if self.state.slot_of(timer.slot, timer.number).is_none() {
+                continue;
+            }
+            trimmed += usize::from(timer.purpose == Purpose::Surplus);
+            if timer.purpose == Purpose::Surplus && trimmed > TRIMMED_AT_ONCE {
+                self.state.timers.mono.insert(now.mono_ms, timer);
+            } else {
                 self.on_due(timer, now);
             }
         }
@@ -53,6 +63,7 @@ impl Store {
             Purpose::SentIds => self.state.forget_sent_ids(timer.slot, now),
             Purpose::Lease => self.on_lease_ended(timer, now),
             Purpose::Idle => self.on_idle(timer, now),
+            Purpose::Surplus => self.on_surplus(timer.slot, now),
             Purpose::Wait => self.end_wait(timer.id, now),
         }
     }
@@ -207,7 +218,7 @@ impl Store {
         let returned = group.group.expire_leases(now.mono_ms);
         if returned > 0 {
             if max_deliver > 0 {
-                self.bury_exhausted(index, at, max_deliver, now);
+                self.bury_exhausted(index, at, max_deliver, usize::MAX, now);
             }
             self.mark_ready(index);
         }

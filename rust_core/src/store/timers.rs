@@ -25,6 +25,8 @@ pub enum Purpose {
     Lease,
     /// The group `id` may not have been used for too long.
     Idle,
+    /// The mailbox holds more than it may since its limits were lowered.
+    Surplus,
     /// The waiter `id` has waited long enough.
     Wait,
 }

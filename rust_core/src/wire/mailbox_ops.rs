@@ -4,6 +4,40 @@ use super::bytes::{Put, Reader};
 use super::op::MAX_ID;
 use super::stamp::Stamp;
 
+/// A mailbox was changed: what it is like from then on, be it changed or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Updated<'a> {
+    /// When and which.
+    pub stamp: Stamp<'a>,
+    /// When it expires; 0 is never.
+    pub expires_ms: u64,
+    /// Free text.
+    pub desc: &'a str,
+    /// Its policy, encoded by the mailbox module.
+    pub policy: &'a [u8],
+}
+
+impl<'a> Updated<'a> {
+    /// An upper bound of the bytes that [`Updated::encode`] will append.
+    pub fn max_len(&self) -> usize {
+        16 + self.stamp.max_len() + self.desc.len() + self.policy.len()
+    }
+
+    /// Appends the body of the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.stamp.encode(out);
+        out.put_u64(self.expires_ms);
+        out.put_medium(self.desc.as_bytes());
+        out.put_medium(self.policy);
+    }
+
+    /// Reads what [`Updated::encode`] wrote.
+    pub fn decode(from: &mut Reader<'a>) -> Option<Updated<'a>> {
+        let (stamp, expires_ms) = (Stamp::decode(from)?, from.u64()?);
+        Some(Updated { stamp, expires_ms, desc: from.medium_str()?, policy: from.medium()? })
+    }
+}
+
 /// All messages of a mailbox went at once, delayed ones too. Later ones have other numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Purged<'a> {

@@ -4,7 +4,7 @@
 //! tables are in `docs/formats.md`. Kind numbers are never reused.
 
 use super::bytes::{Put, Reader};
-use super::mailbox_ops::{Purged, SentOnce};
+use super::mailbox_ops::{Purged, SentOnce, Updated};
 use super::stamp::{DeadLetter, Stamp, cause};
 
 /// Kind numbers.
@@ -47,6 +47,8 @@ pub mod kind {
     pub const DEAD_LETTERED: u8 = 18;
     /// A group was removed.
     pub const GROUP_REMOVED: u8 = 19;
+    /// A mailbox was changed.
+    pub const UPDATED: u8 = 20;
     /// All messages of a mailbox went at once.
     pub const PURGED: u8 = 21;
     /// A message was sent with an id.
@@ -54,7 +56,7 @@ pub mod kind {
 
     /// Whether this version knows a kind.
     pub fn is_known(kind: u8) -> bool {
-        matches!(kind, OPENED..=GROUP_REMOVED | PURGED | SENT_ONCE)
+        matches!(kind, OPENED..=SENT_ONCE)
     }
 }
 
@@ -307,6 +309,8 @@ pub enum Op<'a> {
         /// Why.
         cause: u8,
     },
+    /// The mailbox was changed.
+    Updated(Updated<'a>),
     /// All messages of the mailbox went at once.
     Purged(Purged<'a>),
     /// A message was sent with an id.
@@ -336,6 +340,7 @@ impl<'a> Op<'a> {
             Op::Returned { .. } => kind::RETURNED_AT,
             Op::DeadLettered(_) => kind::DEAD_LETTERED,
             Op::GroupRemoved { .. } => kind::GROUP_REMOVED,
+            Op::Updated(_) => kind::UPDATED,
             Op::Purged(_) => kind::PURGED,
             Op::SentOnce(_) => kind::SENT_ONCE,
         }
@@ -359,6 +364,7 @@ impl<'a> Op<'a> {
             Op::MailboxRemoved { stamp, .. } => 8 + stamp_len(stamp),
             Op::DeadLettered(dead) => dead.max_len(),
             Op::GroupRemoved { stamp, group, .. } => 8 + stamp.max_len() + group.len(),
+            Op::Updated(updated) => updated.max_len(),
             Op::Purged(purged) => purged.max_len(),
             Op::SentOnce(sent) => sent.max_len(),
             Op::Opened { .. } | Op::DelayEnded { .. } | Op::IdsReserved { .. } => 32,
@@ -411,6 +417,7 @@ impl<'a> Op<'a> {
                 out.put_short(group.as_bytes());
                 out.put_u8(*cause);
             }
+            Op::Updated(updated) => updated.encode(out),
             Op::Purged(purged) => purged.encode(out),
             Op::SentOnce(sent) => sent.encode(out),
         }
@@ -448,6 +455,7 @@ impl<'a> Op<'a> {
             }
             kind::DEAD_LETTERED => DeadLetter::decode(&mut from).map(Op::DeadLettered),
             kind::GROUP_REMOVED => Op::decode_group_removed(&mut from),
+            kind::UPDATED => Updated::decode(&mut from).map(Op::Updated),
             kind::PURGED => Purged::decode(&mut from).map(Op::Purged),
             kind::SENT_ONCE => SentOnce::decode(&mut from).map(Op::SentOnce),
             _ => return Ok(None),

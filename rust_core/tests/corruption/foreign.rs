@@ -6,9 +6,11 @@ use std::sync::Arc;
 use mq9_core::error::Error;
 use mq9_core::log::{Header, names};
 use mq9_core::store::{NewMailbox, Send, Store};
+use mq9_core::wire::mailbox_ops::Updated;
 use mq9_core::wire::op::{Op, kind};
 use mq9_core::wire::record::FLAG_MORE;
 use mq9_core::wire::section;
+use mq9_core::wire::stamp::Stamp;
 use mq9_sim::SimDisk;
 
 use crate::house::{LATE, Left, START, open, options, trimmed};
@@ -29,7 +31,7 @@ fn assert_refused(disk: &SimDisk, file: &str, offset: u64, what: &str) {
 
 #[test]
 fn a_record_of_an_unknown_kind_is_refused() {
-    for unknown in [0, kind::GROUP_REMOVED + 1, 255] {
+    for unknown in [0, kind::SENT_ONCE + 1, 255] {
         let mut journal = Journal::new(1, 0);
         created(&mut journal, 1, "a");
         let at = journal.raw(unknown, 0, 1, b"who knows").start as u64;
@@ -59,6 +61,17 @@ fn an_unknown_policy_is_refused_in_the_log() {
     let policy: &[u8] = &[77, 1, 0, 0, 0, 0, 0, 0, 0];
     let (created_ms, expires_ms) = (1, 0);
     let op = Op::MailboxCreated { created_ms, expires_ms, address: "a", desc: "", policy };
+    let at = journal.op(0, 1, &op).start as u64;
+    assert_refused(&journal.disk(), &names::segment(1), at, "a mailbox policy of tag 77");
+}
+
+#[test]
+fn an_unknown_policy_is_refused_in_a_change() {
+    let mut journal = Journal::new(1, 0);
+    created(&mut journal, 1, "a");
+    let stamp = Stamp { time_ms: 1, address: "a" };
+    let policy: &[u8] = &[77, 1, 0, 0, 0, 0, 0, 0, 0];
+    let op = Op::Updated(Updated { stamp, expires_ms: 0, desc: "", policy });
     let at = journal.op(0, 1, &op).start as u64;
     assert_refused(&journal.disk(), &names::segment(1), at, "a mailbox policy of tag 77");
 }

@@ -262,6 +262,11 @@ impl MailboxModel {
                 self.groups.entry(group.to_owned()).or_default();
             }
             Op::SentOnce(_) => {}
+            Op::Updated(updated) => {
+                self.policy = Policy::decode(updated.policy).unwrap().unwrap();
+                self.expires_ms = updated.expires_ms;
+                self.desc = updated.desc.to_owned();
+            }
             Op::Purged(purged) => {
                 self.next_id = self.next_id.max(purged.next_id);
                 self.messages.clear();

@@ -272,7 +272,7 @@ fn check_mailbox(
     states: &[Seen],
     all_found: &Seen,
 ) -> Result<(), String> {
-    if found.policy != kept[0].policy {
+    if kept.iter().all(|seen| seen.policy != found.policy) {
         return Err(format!("{address}: policy {:?}", found.policy));
     }
     if found.next_id < kept[0].next_id {

@@ -45,6 +45,10 @@ fn delayed(address: &'static str, delay_ms: u64, ttl_ms: u64) -> Step {
     Step::Send(address, With { delay_ms, ttl_ms, size: 420, ..With::default() })
 }
 
+fn once(address: &'static str, id: &'static str, delay_ms: u64) -> Step {
+    Step::SendOnce(address, id, With { delay_ms, size: 40, ..With::default() })
+}
+
 fn fetch(address: &'static str, group: &'static str, max: usize) -> Step {
     Step::Fetch(address, group, "one", max)
 }
@@ -56,8 +60,8 @@ fn ack(address: &'static str, group: &'static str, kind: AckKind, nth: usize) ->
 /// Every kind of command, over several segments, checkpoints, compactions and openings.
 pub fn everything() -> Vec<Step> {
     use Step::{
-        Checkpoint, Close, Delete, Flush, Kill, Maintain, Pin, Purge, Remove, RemoveGroup, Rotate,
-        Sync, Wait,
+        Cancel, Checkpoint, Close, Delete, Flush, Kill, Maintain, Pin, Purge, Remove, RemoveGroup,
+        Rotate, Sync, Update, Wait,
     };
     let mut steps: Vec<Step> =
         ["a", "work", "limit", "last", "fail", "wfail", "mem", "brief"].map(create).to_vec();
@@ -124,6 +128,17 @@ pub fn everything() -> Vec<Step> {
     steps.extend([create("idle"), send("idle", 9), fetch("idle", "g", 1), fetch("idle", "h", 1)]);
     steps.extend([Sync, Wait(3_000), ack("idle", "h", DONE, 0), Sync, Wait(3_000), Sync]);
     steps.extend([send("idle", 9), fetch("idle", "g", 1), Sync, Kill, Wait(5_000), Sync]);
+    // Sends that are made twice, delayed or not, and delayed messages that never come.
+    steps.extend([once("a", "x", 0), Flush, once("a", "x", 0), once("a", "y", 9 * HOUR), Sync]);
+    steps.extend([once("a", "y", 9 * HOUR), Kill, once("a", "x", 0), Checkpoint]);
+    steps.extend([delayed("a", 9 * HOUR, 0), Sync, Cancel("a"), Flush, send("a", 9), Cancel("a")]);
+    steps.extend([Sync, Rotate, once("a", "y", 0), Cancel("a"), Sync]);
+    // Limits are lowered: what is more than they allow goes, and the change stays.
+    steps.extend([send("a", 50), send("a", 60), send("a", 70), fetch("a", "g", 2), Sync]);
+    steps.extend([Update("a", |policy| policy.max_msgs = 2), Flush, send("a", 30), Sync, Kill]);
+    steps.extend([Update("a", |policy| policy.max_msgs = 0), send("a", 30), send("a", 30)]);
+    steps.extend([Checkpoint, Update("a", |policy| policy.latest = true), Sync, send("a", 9)]);
+    steps.extend([Update("work", |policy| policy.work_queue = false), Sync, Close, Sync]);
     steps
 }
 

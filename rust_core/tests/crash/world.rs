@@ -9,8 +9,8 @@ use mq9_core::error::{Error, Result};
 use mq9_core::log::{Lsn, SyncMode};
 use mq9_core::mailbox::{Level, Policy};
 use mq9_core::store::{
-    Ack, AckKind, Fetch, FetchOutcome, Fetched, GroupFetch, MemberId, NewMailbox, Options, Query,
-    Send, Start, Store, maintain,
+    Ack, AckKind, Changes, Fetch, FetchOutcome, Fetched, GroupFetch, MemberId, NewMailbox, Options,
+    Query, Send, Start, Store, maintain,
 };
 use mq9_core::time::Now;
 
@@ -49,6 +49,11 @@ pub struct With {
 pub enum Step {
     Create(&'static str, Box<Policy>, u64),
     Send(&'static str, With),
+    /// The same with an id.
+    SendOnce(&'static str, &'static str, With),
+    /// Cancels the first delayed message.
+    Cancel(&'static str),
+    Update(&'static str, fn(&mut Policy)),
     Fetch(&'static str, &'static str, &'static str, usize),
     Pin(&'static str, &'static str, Start),
     /// Mailbox, group, what, and which messages of the group's last batch.
@@ -180,7 +185,7 @@ impl World {
                 let new = NewMailbox { address, ttl_ms: *ttl_ms, desc: "made", policy };
                 store.create_mailbox(&new, now)
             }
-            Step::Send(address, with) => {
+            Step::Send(address, with) | Step::SendOnce(address, _, with) => {
                 let name = match (with.delay_ms, *address, with.key) {
                     (1.., "last", _) => REPLACING.to_owned(),
                     (1.., _, key) if !key.is_empty() => format!("{key}{REPLACING}"),
@@ -192,7 +197,10 @@ impl World {
                 let (tags, headers) = ("t", &b"h: 1\r\n"[..]);
                 let payload = payload.as_bytes();
                 let send = Send { level, key, tags, headers, payload, delay_ms, ttl_ms };
-                store.send(address, &send, now).map(drop)
+                match step {
+                    Step::SendOnce(_, id, _) => store.send_once(address, id, &send, now).map(drop),
+                    _ => store.send(address, &send, now).map(drop),
+                }
             }
             Step::Fetch(address, group, member, max) => {
                 let ids: Vec<u64> = fetch(store, address, group, member, *max, now)?
@@ -237,6 +245,17 @@ impl World {
                 self.batches.remove(&(address, group));
                 self.given.remove(&(address, group));
                 store.remove_group(address, group, now)
+            }
+            Step::Cancel(address) => {
+                let delayed = store.query_delayed(address, None, 1, u64::MAX, now)?;
+                match delayed.iter().next().map(|(meta, _)| meta.msg_id) {
+                    Some(delay_id) => store.cancel_delayed(address, delay_id, now),
+                    None => Ok(()),
+                }
+            }
+            Step::Update(address, change) => {
+                let changes = Changes { desc: Some("changed"), ttl_ms: None };
+                store.update_mailbox(address, changes, change, now)
             }
             Step::Purge(address) => store.purge(address, now).map(drop),
             Step::Flush => store.flush(),

@@ -13,6 +13,7 @@ mod send_once;
 mod space;
 mod sync_thread;
 mod told;
+mod update;
 mod upkeep;
 mod upkeep_holds;
 mod waits;

@@ -62,6 +62,13 @@ pub enum Command {
         ttl_ms: u64,
         policy: Box<Policy>,
     },
+    /// Of the policy, the fields of these numbers change.
+    Update {
+        address: &'static str,
+        ttl_ms: Option<u64>,
+        policy: Box<Policy>,
+        fields: u64,
+    },
     Remove {
         address: &'static str,
     },
@@ -274,6 +281,13 @@ impl Draw {
         }
     }
 
+    fn update(&mut self) -> Command {
+        let address = self.address();
+        let ttl_ms = self.one_in(4).then(|| self.maybe(2, |draw| 1 + draw.below(40_000)));
+        let policy = Box::new(self.policy(address));
+        Command::Update { address, ttl_ms, policy, fields: self.next() & self.next() }
+    }
+
     fn create(&mut self, address: &'static str) -> Command {
         let policy = if self.one_in(4) { Policy::default() } else { self.policy(address) };
         let ttl_ms = self.maybe(6, |draw| 1000 + draw.below(20_000));
@@ -304,7 +318,8 @@ impl Command {
                 Command::Delayed { address: draw.address(), skip, limit }
             }
             756..764 => Command::Delete { address: draw.address(), aim: draw.below(10) },
-            764..770 => Command::Purge { address: draw.address() },
+            764..767 => Command::Purge { address: draw.address() },
+            767..770 => draw.update(),
             770..785 => Command::Disconnect { conn: draw.below(CONNS as u64) as usize },
             785..790 => Command::CancelWait { nth: draw.below(4) as usize },
             790..805 => Command::RemoveGroup { address: draw.address(), group: draw.group() },
@@ -321,4 +336,24 @@ impl Command {
             _ => Command::Close,
         }
     }
+}
+
+/// Changes the fields of these numbers. When groups go, ids are forgotten and messages are dead is tested elsewhere: that
+/// happens at times which nobody promises.
+pub fn change(changed: &mut Policy, to: &Policy, fields: u64) {
+    let has = |field: u32| fields & (1 << field) != 0;
+    let old = changed.clone();
+    *changed = Policy {
+        latest: if has(0) { to.latest } else { old.latest },
+        work_queue: if has(1) { to.work_queue } else { old.work_queue },
+        public: if has(2) { to.public } else { old.public },
+        discard: if has(3) { to.discard } else { old.discard },
+        max_msgs: if has(4) { to.max_msgs } else { old.max_msgs },
+        max_bytes: if has(5) { to.max_bytes } else { old.max_bytes },
+        max_msg_size: if has(6) { to.max_msg_size } else { old.max_msg_size },
+        max_age_ms: if has(7) { to.max_age_ms } else { old.max_age_ms },
+        ack_wait_ms: if has(8) { to.ack_wait_ms } else { old.ack_wait_ms },
+        max_ack_pending: if has(9) { to.max_ack_pending } else { old.max_ack_pending },
+        ..old
+    };
 }

@@ -77,6 +77,18 @@ impl Mailbox {
         self.messages.iter().chain(&self.delayed).map(Message::bytes).sum()
     }
 
+    /// Whether it holds more than it may and lets the oldest go.
+    pub fn has_surplus(&self) -> bool {
+        let Policy { max_msgs, max_bytes, .. } = self.policy;
+        if self.policy.latest {
+            return self.messages.len() > 1;
+        }
+        let count = (self.messages.len() + self.delayed.len()) as u64;
+        let over =
+            (max_msgs > 0 && count > max_msgs) || (max_bytes > 0 && self.bytes() > max_bytes);
+        over && self.policy.discard == Discard::Old
+    }
+
     /// The messages that must go for one of `bytes` bytes; the one of `key` goes in any case.
     pub fn room_for(&self, bytes: u64, key: &str) -> Result<Vec<u64>, Refusal> {
         let Policy { max_msgs, max_bytes, .. } = self.policy;

@@ -4,7 +4,7 @@
 //! with the store beyond the types of requests and replies.
 
 use mq9_core::error::Error;
-use mq9_core::mailbox::Tier;
+use mq9_core::mailbox::{Policy, Tier};
 use mq9_core::store::{GroupInfo, MailboxInfo, NewMailbox, Options, Query, Send};
 use mq9_core::time::Now;
 
@@ -167,20 +167,59 @@ impl Model {
         }
     }
 
-    pub fn create(&mut self, new: &NewMailbox<'_>) -> Result<Reply, Refusal> {
-        let policy = &new.policy;
-        let dead_letter = policy.dead_letter.as_deref();
-        if policy.max_deliver > 0 && dead_letter.is_none() {
+    fn check_policy(&self, address: &str, policy: &Policy) -> Result<(), Refusal> {
+        if policy.max_deliver > 0 && policy.dead_letter.is_none() {
             return Err(Refusal::Field);
         }
-        let mut next = new.policy.dead_letter.clone();
+        let mut next = policy.dead_letter.clone();
         while let Some(target) = next {
-            if *target == *new.address {
+            if *target == *address {
                 return Err(Refusal::Field);
             }
             let mailbox = self.mailboxes.iter().find(|mailbox| *mailbox.address == *target);
             next = mailbox.and_then(|mailbox| mailbox.policy.dead_letter.clone());
         }
+        Ok(())
+    }
+
+    /// `None` if delayed messages alone are more than the mailbox may hold then: when they go is nobody's promise.
+    pub fn update(
+        &mut self,
+        address: &str,
+        ttl_ms: Option<u64>,
+        change: impl Fn(&mut Policy),
+    ) -> Option<Result<Reply, Refusal>> {
+        let now_ms = self.now.wall_ms;
+        let Ok(mailbox) = self.get(address) else { return Some(Err(Refusal::NotFound)) };
+        let mut policy = mailbox.policy.clone();
+        change(&mut policy);
+        policy.tier = mailbox.policy.tier;
+        let expires_ms = match ttl_ms {
+            None => mailbox.expires_ms,
+            Some(0) => 0,
+            Some(ttl_ms) => mailbox.created_ms + ttl_ms,
+        };
+        if let Err(refusal) = self.check_policy(address, &policy) {
+            return Some(Err(refusal));
+        }
+        if expires_ms != 0 && expires_ms <= now_ms {
+            return Some(Err(Refusal::Field));
+        }
+        let Ok(mailbox) = self.get(address) else { return None };
+        mailbox.expires_ms = expires_ms;
+        mailbox.policy = policy;
+        while let Ok(mailbox) = self.get(address)
+            && mailbox.has_surplus()
+        {
+            let oldest = mailbox.messages.first()?.msg_id;
+            self.take(address, oldest);
+        }
+        self.touch(address);
+        Some(Ok(Reply::Done))
+    }
+
+    pub fn create(&mut self, new: &NewMailbox<'_>) -> Result<Reply, Refusal> {
+        self.check_policy(new.address, &new.policy)?;
         if self.get(new.address).is_ok() {
             return Err(Refusal::Exists);
         }

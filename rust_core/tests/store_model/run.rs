@@ -5,15 +5,15 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use mq9_core::error::Error;
-use mq9_core::mailbox::Tier;
+use mq9_core::mailbox::{Policy, Tier};
 use mq9_core::store::{
-    Ack, Checkpointer, Compactor, Fetch, FetchOutcome, Fetched, NewMailbox, Options, Query, Send,
-    Start, Store, maintain,
+    Ack, Changes, Checkpointer, Compactor, Fetch, FetchOutcome, Fetched, NewMailbox, Options,
+    Query, Send, Start, Store, maintain,
 };
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
 
-use crate::commands::{ADDRESSES, Aim, CONNS, Command, OWNERS, Search};
+use crate::commands::{ADDRESSES, Aim, CONNS, Command, OWNERS, Search, change};
 use crate::mailbox::{Mailbox, Message, Seen};
 use crate::model::{Model, Refusal, Reply};
 
@@ -152,6 +152,12 @@ impl Run {
                 let (ttl_ms, policy) = (*ttl_ms, (**policy).clone());
                 let new = NewMailbox { address, ttl_ms, desc: "", policy };
                 (reply(store.create_mailbox(&new, now), done), expected(model.create(&new)))
+            }
+            Command::Update { address, ttl_ms, policy, fields } => {
+                let to = |changed: &mut Policy| change(changed, policy, *fields);
+                let changes = Changes { ttl_ms: *ttl_ms, desc: None };
+                let updated = reply(store.update_mailbox(address, changes, to, now), done);
+                (updated, expected(model.update(address, *ttl_ms, to).ok_or(None)?))
             }
             Command::Remove { address } => {
                 (reply(store.remove_mailbox(address, now), done), expected(model.remove(address)))
