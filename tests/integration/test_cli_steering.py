@@ -143,6 +143,8 @@ def test_mailboxes_are_updated_purged_and_deleted(cli: Mq9) -> None:
     told(cli("send", address, "-", "--lines", "--file", os.devnull), 2)
     for number in range(3):
         told(cli("send", address, str(number)))
+    assert told(cli("mailbox", "update", address, "--desc", "new")) == f"updated {address}\n"
+    assert json.loads(told(cli("mailbox", "show", address, "--json")))["desc"] == "new"
     assert "nothing to change" in cli("mailbox", "update", address).stderr
     unasked = cli("mailbox", "purge", address)
     assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
