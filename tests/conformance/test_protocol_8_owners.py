@@ -226,3 +226,23 @@ def test_a_wait_outlives_a_purge(mail: Mail, owned: tuple[str, str]) -> None:
     mail.done(f"MAILBOX.PURGE.{box}", {"token": token})
     mail.deliver(box, b"new")
     assert payloads(mail.answer(poll)["messages"]) == ["new"]
+
+
+def test_who_finds_a_mailbox_there_is_told_its_policy_only_as_an_operator(
+    users: Server, mail: Mail, ops: Mail
+) -> None:
+    """The name is known to senders: where failed messages go, and all else, is not theirs."""
+    name, secret = (f"test.{secrets.token_hex(8)}" for _ in range(2))
+    policy: Json = {"dead_letter": secret, "max_msgs": 7, "ttl": 600}
+    mail.done("MAILBOX.CREATE", {"name": name, **policy})
+    other: Json = {"name": name, "exist_ok": True, "dead_letter": "bad", "max_msgs": 8, "ttl": 60}
+    answer = mail.ask("MAILBOX.CREATE", other)
+    differs = f"mailbox {name} already exists: it differs in max_msgs, dead_letter, ttl_ms"
+    assert answer == {"error": differs, "mail_address": ""}
+    values = f'its max_msgs is 7, not 8, its dead_letter is "{secret}", not "bad"'
+    told = f"mailbox {name} already exists: {values}, its ttl_ms is 600000, not 60000"
+    assert ops.ask("MAILBOX.CREATE", other)["error"] == told
+    # The values are those that SHOW tells: who may not use it is not told them here.
+    with login(users, "viewer") as viewer, login(users, "remover") as remover:
+        assert viewer.ask("MAILBOX.CREATE", other)["error"] == told
+        assert remover.ask("MAILBOX.CREATE", other)["error"] == differs

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from mq9.commands.address import check_address
 from mq9.commands.desk import PREFIX, Call, Command
-from mq9.commands.permission import check_may_send, user_of
+from mq9.commands.permission import check_may_send, is_operator, user_of
 from mq9.commands.reply import Reply
 from mq9.commands.request import MAX_SECONDS, Refusal, Request, between, read, shown
 from mq9.errors import MailboxExists
 
 if TYPE_CHECKING:
     from mq9.commands.public import PublicMailboxes
-    from mq9.commands.surroundings import Surroundings
+    from mq9.commands.surroundings import Client, Surroundings
     from mq9.commands.tokens import Tokens
 
 _MAX_ACK_WAIT_S = 7 * 24 * 3600
@@ -100,7 +100,7 @@ class Create:
         if request.dead_letter is not None:
             check_address(request.dead_letter, "dead_letter")
             check_may_send(self._server.broker, call.cid, request.dead_letter, "dead_letter")
-        created = self._create(address, request, user_of(call.client, self._server.options) or None)
+        created = self._create(address, request, call)
         if request.name is not None and request.type is None and request.public is None:
             token = self._token(address) if request.token and created else None
             return CreateReply(
@@ -115,9 +115,10 @@ class Create:
             created=None if created else False,
         )
 
-    def _create(self, address: str, request: CreateRequest, owner: str | None) -> bool:
+    def _create(self, address: str, request: CreateRequest, call: Call) -> bool:
         """False if it was there, and the request may find it so."""
         policy = policy_of(request)
+        owner = user_of(call.client, self._server.options) or None
         ttl_ms = span_ms(request, "ttl", self._server.options.default_ttl_ms)
         try:
             self._store.create_mailbox(
@@ -125,7 +126,8 @@ class Create:
             )
         except MailboxExists:
             if request.exist_ok:
-                self._compare(address, request, policy)
+                different = self._different(address, request, policy)
+                _refuse_different(address, different, call.client)
             elif not request.public:
                 raise
             return False
@@ -133,27 +135,44 @@ class Create:
             self._public.add(address)
         return True
 
-    def _compare(self, address: str, request: CreateRequest, policy: Policy) -> None:
-        """Refuse a mailbox that is there if it is not as the request says it should be."""
+    def _different(
+        self, address: str, request: CreateRequest, policy: Policy
+    ) -> dict[str, tuple[object, object]]:
+        """In what a mailbox is not as the request says it should be: as it is, and as it says."""
         mailbox = self._store.mailbox(address)
-        different = []
+        different: dict[str, tuple[object, object]] = {}
         for field, name in POLICY_FIELDS.items():
             if getattr(request, field) is None:
                 continue
             given: object = policy[name]  # type: ignore[literal-required]
             found: object = getattr(mailbox.policy, name)
             if found != given:
-                different.append(f"{name} is {shown(found)}, not {shown(given)}")
+                different[name] = found, given
         if request.ttl is not None or request.ttl_ms is not None:
             given_ms = span_ms(request, "ttl")
             found_ms = max(0, mailbox.expires_ms - mailbox.created_ms)
             if found_ms != given_ms:
-                different.append(f"ttl_ms is {found_ms}, not {given_ms}")
-        if different:
-            raise Refusal(f"mailbox {address} already exists: its {', its '.join(different)}")
+                different["ttl_ms"] = found_ms, given_ms
+        return different
 
     def _token(self, address: str) -> str:
         return self._tokens.of(address, self._store.mailbox(address).created_ms)
+
+
+def _refuse_different(
+    address: str, different: dict[str, tuple[object, object]], client: Client | None
+) -> None:
+    if not different:
+        return
+    if is_operator(client, f"{PREFIX}ADMIN.MAILBOX.SHOW.{address}"):
+        told = ", ".join(
+            f"its {name} is {shown(found)}, not {shown(given)}"
+            for name, (found, given) in different.items()
+        )
+    else:
+        # Senders know the name. That is no reason to tell them of other addresses.
+        told = f"it differs in {', '.join(different)}"
+    raise Refusal(f"mailbox {address} already exists: {told}")
 
 
 POLICY_FIELDS = {
