@@ -246,3 +246,13 @@ def test_who_finds_a_mailbox_there_is_told_its_policy_only_as_an_operator(
     with login(users, "viewer") as viewer, login(users, "remover") as remover:
         assert viewer.ask("MAILBOX.CREATE", other)["error"] == told
         assert remover.ask("MAILBOX.CREATE", other)["error"] == differs
+
+
+def test_how_the_broker_is_is_told_to_operators_alone(ops: Mail, mail: Mail) -> None:
+    status = ops.done("ADMIN.STATUS", {})
+    assert status["writes_stopped"] == ""
+    assert status["clients"] >= 2
+    assert status["log_bytes"] >= status["live_bytes"] >= 0
+    refused = mail.ask("ADMIN.STATUS", {})
+    assert refused["error"].startswith("permission denied")
+    assert (refused["clients"], refused["mailboxes"]) == (0, 0)
