@@ -158,6 +158,36 @@ def test_a_payload_over_the_limit_gets_an_error_and_keeps_the_connection(
     assert payloads(mail.fetch(box)) == ["after it"]
 
 
+@pytest.mark.parametrize(
+    ("command", "shape"),
+    [
+        ("MSG.QUERY.nobody", {"messages": []}),
+        ("MAILBOX.CREATE", {"mail_address": ""}),
+        ("PUBLIC.LIST", {"mailboxes": []}),
+        ("ADMIN.MAILBOX.LIST", {"mailboxes": []}),
+        ("ADMIN.MAILBOX.SHOW.nobody", {"mailbox": None}),
+        ("AGENT.DISCOVER", {"agents": [], "total": 0}),
+    ],
+)
+def test_a_payload_over_the_limit_is_answered_in_the_shape_of_the_command(
+    mail: Mail, command: str, shape: dict[str, object]
+) -> None:
+    answer = mail.ask(command, bytes(mail.info["max_payload"] + 1))
+    assert "max_payload" in answer.pop("error")
+    assert answer == shape
+
+
+@pytest.mark.parametrize("command", ["FETCH", "ACK"])
+def test_fetch_and_ack_have_a_size(mail: Mail, box: str, command: str) -> None:
+    """Room for ten thousand ids."""
+    too_large = b'{"x":"%s"}' % (b"x" * 262_144)
+    assert "at most 262144 are allowed" in mail.ask(f"MSG.{command}.{box}", too_large)["error"]
+    mail.deliver(box)
+    mail.fetch(box, "g")
+    many = {"group_name": "g", "msg_ids": [0] * 10_000, "only": True}
+    mail.done(f"MSG.ACK.{box}", many)
+
+
 def test_an_empty_payload_means_an_empty_object(mail: Mail, box: str) -> None:
     """Where all fields are optional, nothing at all is a valid request."""
     mail.deliver(box, b"there")
@@ -194,7 +224,7 @@ def test_unknown_fields_are_ignored(mail: Mail, fresh_name: str) -> None:
     ],
 )
 def test_requests_have_a_size(mail: Mail, command: str, limit: str) -> None:
-    """All commands but SEND, FETCH and ACK have a limit, which the error names."""
+    """Control commands have a limit, which the error names."""
     most = {"max_request": 65_536, "max_card": 262_144}[limit]
     allowed = b'{"x":"%s"}' % (b"x" * (most - 8))
     assert limit not in mail.ask(command, allowed)["error"]

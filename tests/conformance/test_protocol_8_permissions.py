@@ -69,7 +69,9 @@ def test_a_command_as_reply_subject_counts_only_where_its_client_may_give_it(
     place: Callable[..., Place],
 ) -> None:
     """Otherwise whoever answers would carry it out in its own name."""
-    here = place(stranger='{ allow: ["work", "$mq9.AI.MSG.SEND.box", "$mq9.AI.MSG.SEND.mine"] }')
+    allowed = ["work", "$mq9.AI.MSG.SEND.box", "$mq9.AI.MSG.SEND.mine"]
+    allowed += ["$mq9.AI.MAILBOX.CREATE", "$mq9.AI.AGENT.>"]
+    here = place(stranger=f"{{ allow: {json.dumps(allowed)} }}")
     root, stranger = here.user("root"), here.user("stranger")
     root.done("MAILBOX.CREATE", {"name": "box"})
     root.deliver("box")
@@ -77,6 +79,8 @@ def test_a_command_as_reply_subject_counts_only_where_its_client_may_give_it(
     root.ping()
     replies = ["$mq9.AI.MSG.DELETE.box.0", "$mq9.AI.MSG.RACK.Zw.0.box"]
     replies += ["$mq9.AI.ADMIN.MAILBOX.LIST", "$JS.API.STREAM.DELETE.s", "$SYS.REQ.SERVER.PING"]
+    # These it may give, but they ask who gives them: a responder is somebody else.
+    replies += ["$mq9.AI.MAILBOX.CREATE", "$mq9.AI.AGENT.REGISTER", "$mq9.AI.AGENT.UNREGISTER"]
     for asked in ("work", "$mq9.AI.MSG.SEND.box"):
         for reply in replies:
             stranger.publish(asked, b"", reply=reply)

@@ -10,9 +10,12 @@ use crate::router::{Hit, Matches};
 const RESERVED_REPLIES: [&[u8]; 3] = [b"_R_.", b"_GR_.", b"$JS.ACK."];
 /// Whoever publishes here has a command carried out in its own name.
 const COMMANDS: [&[u8]; 3] = [RESERVED, b"$JS.", b"$SYS."];
-/// Commands that ask who the client is, whatever it may publish.
-const FOR_OPERATORS: [&[u8]; 5] = [
+/// Commands that ask who the client is, whatever it may publish: an operator, an owner, a user with a permission or a
+/// quota of its own.
+const ASKING_WHO: [&[u8]; 7] = [
     b"$mq9.AI.ADMIN.",
+    b"$mq9.AI.AGENT.",
+    b"$mq9.AI.MAILBOX.CREATE",
     b"$mq9.AI.MAILBOX.REMOVE.",
     b"$mq9.AI.MAILBOX.PURGE.",
     b"$mq9.AI.MAILBOX.UPDATE.",
@@ -276,7 +279,7 @@ impl super::conn::Conn {
         }
         let rules = self.terms.permissions.as_ref();
         !is_one_of(&COMMANDS)
-            || (!is_one_of(&FOR_OPERATORS) && rules.is_none_or(|rules| rules.may_publish(reply)))
+            || (!is_one_of(&ASKING_WHO) && rules.is_none_or(|rules| rules.may_publish(reply)))
     }
 
     /// Whether a message may be published to `subject`, asked without the last result at hand.

@@ -12,6 +12,9 @@ use hashbrown::HashMap;
 use super::slab::{Slab, Slot};
 use crate::mailbox::ById;
 
+/// An order of fewer entries is left as it is.
+const COMPACT_FROM: usize = 64;
+
 /// A consumer within a group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Member {
@@ -149,6 +152,15 @@ impl Members {
         let Some(holder) = self.table.get_mut(id.0) else { return };
         while holder.order.front().is_some_and(|&received| !stands(received)) {
             holder.order.pop_front();
+        }
+    }
+
+    /// Drops what no longer stands anywhere in the member's order, once that is most of it: a member that keeps its
+    /// first message and asks for others besides has an order without end otherwise.
+    pub(super) fn compact(&mut self, id: MemberId, stands: impl Fn(Received) -> bool) {
+        let Some(holder) = self.table.get_mut(id.0) else { return };
+        if holder.order.len() > 2 * holder.live + COMPACT_FROM {
+            holder.order.retain(|&received| stands(received));
         }
     }
 

@@ -135,6 +135,12 @@ impl Group {
         for delivered in deliveries {
             self.deliver(delivered, Some(member), lease);
         }
+        if keeps {
+            let deliveries = &self.deliveries;
+            self.members.compact(member, |(seq, msg_id)| {
+                deliveries.get(msg_id).is_some_and(|d| d.seq == seq && d.member == Some(member))
+            });
+        }
         let mut detached = 0;
         for (seq, msg_id) in held {
             if self.stands(member, seq, msg_id) {

@@ -118,14 +118,14 @@ impl Group {
         plan
     }
 
-    /// Messages that nobody holds and that have been delivered `max_deliver` times.
-    pub fn exhausted(&self, lanes: &[(Level, Lane)], max_deliver: u32) -> Vec<Pick> {
+    /// Messages that nobody holds and that have been delivered `max_deliver` times, at most so many.
+    pub fn exhausted(&self, lanes: &[(Level, Lane)], max_deliver: u32, most: usize) -> Vec<Pick> {
         let delivered = self.available.iter().filter_map(|&(level, msg_id)| {
             let count = self.deliveries.get(msg_id)?.count;
             let (_, lane) = lanes.iter().find(|(l, _)| *l == level)?;
             Some(Pick { level, entry: lane.get(msg_id)?, count, again: false })
         });
-        delivered.filter(|pick| pick.count >= max_deliver).collect()
+        delivered.filter(|pick| pick.count >= max_deliver).take(most).collect()
     }
 
     /// What an ACK of these messages would confirm, each added to `out` once: only themselves, or with `cumulative`

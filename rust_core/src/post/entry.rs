@@ -1,6 +1,7 @@
 //! Messages on their way to a client: entries of a JSON list, or NATS messages of their own.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -96,20 +97,28 @@ fn rest(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>) {
 
 /// Headers by name, each with the list of its values, in the order they came.
 fn headers(out: &mut Vec<u8>, block: &[u8]) {
-    let mut names: Vec<Cow<'_, str>> = Vec::new();
-    for (name, _) in stored(block) {
+    if block.is_empty() {
+        return;
+    }
+    let mut named: Vec<(Cow<'_, str>, Vec<&[u8]>)> = Vec::new();
+    // There may be thousands, and their names are the sender's choice: found by a hash that nobody can foresee.
+    let mut places: HashMap<Cow<'_, str>, usize> = HashMap::new();
+    for (name, value) in stored(block) {
         let name = String::from_utf8_lossy(name);
-        if !names.contains(&name) {
-            names.push(name);
+        match places.get(&name) {
+            Some(&at) => named[at].1.push(value),
+            None => {
+                places.insert(name.clone(), named.len());
+                named.push((name, vec![value]));
+            }
         }
     }
     let mut before: &[u8] = b",\"headers\":{";
-    for name in &names {
+    for (name, values) in &named {
         out.extend_from_slice(before);
         string(out, name);
         let mut opening: &[u8] = b":[";
-        for (_, value) in stored(block).filter(|(other, _)| String::from_utf8_lossy(other) == *name)
-        {
+        for value in values {
             out.extend_from_slice(opening);
             string(out, &String::from_utf8_lossy(value));
             opening = b",";
@@ -117,7 +126,7 @@ fn headers(out: &mut Vec<u8>, block: &[u8]) {
         out.push(b']');
         before = b",";
     }
-    if !names.is_empty() {
+    if !named.is_empty() {
         out.push(b'}');
     }
 }

@@ -39,15 +39,14 @@ impl Post {
             let body: FetchBody = request::read(call.payload)?;
             self.plan(address, body, call.cid)
         });
-        let allowed = parsed.and_then(|(request, form)| {
-            store.check_waits(&request)?;
-            Ok((request, form))
-        });
-        let (request, form) = match allowed {
-            Ok(allowed) => allowed,
+        let (request, form) = match parsed {
+            Ok(parsed) => parsed,
             Err(refusal) => return self.answer(store, call, Shape::Messages, Err(refusal)),
         };
         let shape = form.shape();
+        if let Err(error) = store.check_waits(&request) {
+            return self.answer(store, call, shape, Err(error.into()));
+        }
         match store.fetch(request, now) {
             Ok(FetchOutcome::Messages(_)) if call.reply.is_empty() => {}
             Ok(FetchOutcome::Messages(batch)) => {

@@ -134,10 +134,16 @@ fn check_other(name: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Characters without a glyph, which some readers strip and nobody sees: marks of direction, joiners, a byte order mark.
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
 /// Whether a reader that strips names would take this one for another.
 fn has_blank(name: &[u8]) -> bool {
     match std::str::from_utf8(name) {
-        Ok(name) => name.chars().any(|c| c.is_whitespace() || c.is_control()),
+        Ok(name) => name.chars().any(|c| c.is_whitespace() || c.is_control() || is_unseen(c)),
         // As Latin-1, the last ones here are control characters and a blank.
         Err(_) => name.iter().any(|byte| matches!(byte, 0..=b' ' | 0x7f..=0xa0)),
     }

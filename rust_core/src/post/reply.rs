@@ -37,13 +37,19 @@ pub(super) enum Shape {
     Removed,
     /// With `purged`.
     Purged,
+    /// With `agents` and `total`.
+    Agents,
+    /// With `mailboxes`.
+    Mailboxes,
+    /// With `mailbox`.
+    Mailbox,
 }
 
 impl Shape {
     /// The form in which the command at `subject` answers.
     pub fn of(subject: &[u8]) -> Shape {
         let command = subject.strip_prefix(b"$mq9.AI.").unwrap_or_default();
-        let forms: [(&[u8], Shape); 9] = [
+        let forms: [(&[u8], Shape); 13] = [
             (b"MSG.SEND.", Shape::Sent),
             (b"MSG.FETCH.", Shape::Messages),
             (b"MSG.QUERY.", Shape::Messages),
@@ -53,6 +59,10 @@ impl Shape {
             (b"MAILBOX.REMOVE.", Shape::Removed),
             (b"MAILBOX.PURGE.", Shape::Purged),
             (b"GROUP.REMOVE.", Shape::Removed),
+            (b"AGENT.DISCOVER", Shape::Agents),
+            (b"PUBLIC.LIST", Shape::Mailboxes),
+            (b"ADMIN.MAILBOX.LIST", Shape::Mailboxes),
+            (b"ADMIN.MAILBOX.SHOW.", Shape::Mailbox),
         ];
         let known = forms.iter().find(|(name, _)| command.starts_with(name));
         known.map_or(Shape::Plain, |(_, shape)| *shape)
@@ -166,6 +176,9 @@ impl Reply {
                     Shape::Created => b",\"mail_address\":\"\"}",
                     Shape::Removed => b",\"removed\":false}",
                     Shape::Purged => b",\"purged\":0}",
+                    Shape::Agents => b",\"agents\":[],\"total\":0}",
+                    Shape::Mailboxes => b",\"mailboxes\":[]}",
+                    Shape::Mailbox => b",\"mailbox\":null}",
                     Shape::Plain | Shape::Raw => b"}",
                 });
             }

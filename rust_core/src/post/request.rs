@@ -6,6 +6,8 @@ use super::Refusal;
 use super::headers::priority_problem;
 use crate::mailbox::Level;
 
+/// The largest FETCH or ACK: ten thousand ids of twenty digits, and some.
+const MAX_REQUEST: usize = 256 << 10;
 /// Most messages of one FETCH.
 const MAX_MSGS: u64 = 10_000;
 /// Longest wait of a long poll: an hour.
@@ -99,6 +101,14 @@ pub(super) fn read<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Refus
     let text = if payload.trim_ascii().is_empty() { b"{}" } else { payload };
     if text.trim_ascii_start().first() != Some(&b'{') {
         return Err("the request must be a JSON object".into());
+    }
+    if text.len() > MAX_REQUEST {
+        let rule = format!("at most {MAX_REQUEST} are allowed");
+        return Err(format!("the request has {} bytes: {rule}", text.len()).into());
+    }
+    // To know the place of a mistake takes several times as long: only where there is one.
+    if let Ok(body) = serde_json::from_slice(text) {
+        return Ok(body);
     }
     let mut json = serde_json::Deserializer::from_slice(text);
     let body = serde_path_to_error::deserialize(&mut json).map_err(|error| {

@@ -30,9 +30,17 @@ impl Reason {
     }
 }
 
+/// What became of messages that were delivered too often.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Buried {
+    /// Moved now.
+    pub count: usize,
+    /// There are others, and some could be moved.
+    pub more: bool,
+}
+
 impl Store {
-    /// Moves the returned messages of a group that have reached `max_deliver`, at most so many. True if others are left
-    /// that can be moved.
+    /// Moves the returned messages of a group that have reached `max_deliver`, at most so many.
     pub(super) fn bury_exhausted(
         &mut self,
         index: u32,
@@ -40,16 +48,18 @@ impl Store {
         max_deliver: u32,
         most: usize,
         now: Now,
-    ) -> bool {
-        let Some(slot) = self.state.slot(index) else { return false };
-        let Some(group) = slot.group(at) else { return false };
-        let exhausted = group.group.exhausted(slot.mailbox.lanes(), max_deliver);
-        let mut moved = false;
+    ) -> Buried {
+        let Some(slot) = self.state.slot(index) else { return Buried::default() };
+        let Some(group) = slot.group(at) else { return Buried::default() };
+        let exhausted = group.group.exhausted(slot.mailbox.lanes(), max_deliver, most + 1);
+        let mut buried = Buried::default();
         for pick in exhausted.iter().take(most) {
             // What cannot be moved now stays available, undelivered, until it can.
-            moved |= self.dead_letter(index, at, pick, Reason::MaxDeliver, now).is_ok();
+            let moved = self.dead_letter(index, at, pick, Reason::MaxDeliver, now).is_ok();
+            buried.count += usize::from(moved);
         }
-        moved && exhausted.len() > most
+        buried.more = buried.count > 0 && exhausted.len() > most;
+        buried
     }
 
     /// Moves one message: a copy with its history enters the dead-letter mailbox and the group has

@@ -36,7 +36,9 @@ impl Store {
         if !self.state.in_memory(index) {
             let stamp = Stamp { time_ms: now.wall_ms, address: &address };
             let op = Op::GroupRemoved { stamp, group: &group, cause };
-            self.log.reserve(space_for(&[&op]), Space::Reclaim, now.wall_ms)?;
+            // One that goes by itself frees no space: what is kept for acknowledgements on a full disk is not for it.
+            let space = if cause == cause::EXPIRED { Space::Deliver } else { Space::Reclaim };
+            self.log.reserve(space_for(&[&op]), space, now.wall_ms)?;
             self.append(index, 0, &op);
         }
         self.state.remove_group(index, at);

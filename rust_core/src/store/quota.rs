@@ -4,6 +4,7 @@ use super::Store;
 use super::create::NewMailbox;
 use super::fetch::Fetch;
 use super::send::{Send, make_room};
+use super::update::SURPLUS_AT_ONCE;
 use super::usage::is_brokers;
 use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
@@ -125,7 +126,8 @@ fn exceeded(setting: &'static str, limit: u64, what: &'static str) -> Error {
 fn freed_by(mailbox: &Mailbox, send: &Send<'_>, len: u64) -> Result<u64> {
     let delayed = send.delay_ms > 0;
     if mailbox.policy().latest && !delayed {
-        return Ok(mailbox.iter_from(0).map(|(_, entry)| u64::from(entry.len)).sum());
+        let going = mailbox.iter_from(0).take(SURPLUS_AT_ONCE);
+        return Ok(going.map(|(_, entry)| u64::from(entry.len)).sum());
     }
     // A delayed message replaces nothing until it is due.
     let key = if delayed { "" } else { send.key };

@@ -317,8 +317,12 @@ pub(super) fn make_room(mailbox: &Mailbox, key: &str, len: u64) -> Result<Vec<u6
     }
     // The surplus of lowered limits goes by itself: no send waits for all of it.
     let had_surplus = policy.is_exceeded(mailbox.messages() as u64, mailbox.bytes);
-    let fits = !policy.is_exceeded(1, len);
-    let most = if had_surplus && fits { SURPLUS_AT_ONCE } else { usize::MAX };
+    if policy.is_exceeded(1, len) {
+        // Nothing that goes would make room enough.
+        let limit = format!("max_bytes {}", policy.max_bytes);
+        return Err(Error::MailboxFull { mailbox: mailbox.address.to_string(), limit });
+    }
+    let most = if had_surplus { SURPLUS_AT_ONCE } else { usize::MAX };
     let mut evicted = Vec::new();
     let mut oldest = mailbox.iter_from(0).filter(|(_, entry)| Some(entry.msg_id) != replaced);
     while policy.is_exceeded(messages, bytes) && evicted.len() < most {

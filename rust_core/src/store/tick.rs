@@ -3,6 +3,7 @@
 use super::damage::{Damage, DamageKind};
 use super::state::Place;
 use super::timers::{Purpose, Timer};
+use super::update::SURPLUS_AT_ONCE;
 use super::{Store, space_for, space_for_unit};
 use crate::error::Result;
 use crate::group::ranges;
@@ -218,7 +219,10 @@ impl Store {
         let returned = group.group.expire_leases(now.mono_ms);
         if returned > 0 {
             if max_deliver > 0 {
-                self.bury_exhausted(index, at, max_deliver, usize::MAX, now);
+                // However many there are, others do not wait for all of them.
+                if self.bury_exhausted(index, at, max_deliver, SURPLUS_AT_ONCE, now).more {
+                    self.let_go_at(index, now.mono_ms);
+                }
             }
             self.mark_ready(index);
         }

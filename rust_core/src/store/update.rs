@@ -129,8 +129,10 @@ impl Store {
             slot.mailbox.sideline_mut().is_trimmed = false;
         }
         let evicted = self.evict_surplus(index, now);
-        let more = self.bury_surplus(index, now);
-        if more || (evicted > 0 && self.has_surplus(index)) {
+        let evicting = evicted > 0 && self.has_surplus(index);
+        // Looking for dead letters goes through all that was returned: once, when the rest is done.
+        let burying = !evicting && self.bury_surplus(index, now);
+        if evicting || burying {
             self.let_go_at(index, now.mono_ms);
         } else if self.has_surplus(index) {
             // Delayed messages count, but have to be due before they go; or there is no space to record it.
@@ -169,9 +171,15 @@ impl Store {
         if max_deliver == 0 {
             return false;
         }
+        let mut left = SURPLUS_AT_ONCE;
         let mut more = false;
         for at in 0..places {
-            more |= self.bury_exhausted(index, at, max_deliver, SURPLUS_AT_ONCE, now);
+            if left == 0 {
+                return true;
+            }
+            let buried = self.bury_exhausted(index, at, max_deliver, left, now);
+            left -= buried.count;
+            more |= buried.more;
         }
         more
     }
@@ -183,7 +191,7 @@ impl Store {
     }
 
     /// Surplus messages go then; nothing changes if they do already.
-    fn let_go_at(&mut self, index: u32, at_ms: u64) {
+    pub(super) fn let_go_at(&mut self, index: u32, at_ms: u64) {
         let number = self.state.number(index);
         if self.state.mark_trimmed(index) {
             let timer = Timer { number, id: 0, slot: index, purpose: Purpose::Surplus };

@@ -35,6 +35,29 @@ fn messages_come_back_by_level_then_id_with_what_they_were_sent_with() {
 }
 
 #[test]
+fn thousands_of_headers_are_written_in_a_time_that_grows_as_they_do() {
+    let mut office = Office::new();
+    let client = office.client();
+    let mut took_of = |names: usize| {
+        let headers: String = (0..names).map(|name| format!("{name:x}:\r\n")).collect();
+        let address = format!("box{names}");
+        office.create(&address, Policy::default());
+        office.ask(client, &format!("SEND.{address}"), &headers, "");
+        let took = (0..5).map(|_| {
+            let begun = std::time::Instant::now();
+            let all =
+                office.ask(client, &format!("FETCH.{address}"), "", r#"{"deliver":"earliest"}"#);
+            assert_eq!(all.matches(":[\"\"]").count(), names);
+            begun.elapsed()
+        });
+        took.min().unwrap()
+    };
+    let (few, many) = (took_of(1000), took_of(8000));
+    // Sixty-four times as long if each name were looked for among all.
+    assert!(many < few * 24, "{few:?} {many:?}");
+}
+
+#[test]
 fn a_group_goes_on_where_it_was_and_an_ack_confirms_in_delivery_order() {
     let mut office = Office::new();
     let client = office.client();

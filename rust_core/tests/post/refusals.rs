@@ -32,6 +32,8 @@ fn bad_headers_are_named() {
         ("mq9-deliveries : 7\r\n", "holds a blank"),
         ("\u{a0}mq9-msg-id: 7\r\n", "holds a blank"),
         ("\u{b}mq9-msg-id: 7\r\n", "holds a blank"),
+        ("\u{feff}mq9-msg-id: 7\r\n", "holds a blank"),
+        ("mq9-msg-id\u{200b}: 7\r\n", "holds a blank"),
         ("A B: 1\r\n", "holds a blank"),
         ("A: 1\rmq9-msg-id: 7\r\n", "holds a bare CR or LF"),
         ("A: 1\r\r\n", "holds a bare CR or LF"),
