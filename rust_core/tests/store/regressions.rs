@@ -250,3 +250,25 @@ fn a_clock_that_steps_back_makes_nothing_expire_early() {
     assert_eq!(payloads(&mut store, Fetch::all("a"), later(999)), ["x"]);
     assert_eq!(payloads(&mut store, Fetch::all("a"), later(1000)), [""; 0]);
 }
+
+#[test]
+fn leases_that_end_together_bury_their_messages_a_part_at_a_time_and_all_of_them() {
+    const COUNT: usize = 1000;
+    let mut store = open(&SimDisk::new(), START);
+    let policy = Policy { max_deliver: 1, dead_letter: Some("dead".into()), ..Policy::default() };
+    create(&mut store, "a", 0, policy, START);
+    create(&mut store, "dead", 0, Policy::default(), START);
+    for _ in 0..COUNT {
+        send(&mut store, "a", "x", START);
+    }
+    let request =
+        Fetch { start: Start::Earliest, ack_wait_ms: 100, ..Fetch::group("a", "g", COUNT) };
+    assert_eq!(payloads(&mut store, request, START).len(), COUNT);
+    let mut buried = vec![];
+    while buried.last() != Some(&COUNT) {
+        store.tick(at(200));
+        buried.push(store.mailbox("dead", at(200)).unwrap().messages as usize);
+        assert!(buried.len() < COUNT, "{buried:?}");
+    }
+    assert!(buried.len() > 1, "all in one step");
+}
