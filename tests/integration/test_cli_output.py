@@ -8,11 +8,15 @@ import re
 import subprocess
 import sys
 import unicodedata
+from pathlib import Path
 
 import pytest
 from tests.peers import Server
 
 import mq9
+from mq9.cli import main
+from mq9.cli.output import pairs
+from mq9.local import Queue
 
 # Colours, a bell, another title, C1's escape, directions of writing, and rows of its own.
 HOSTILE = "\x1b[31mred\x07\x1b]0;title\x07\x9b2J\u202egnp.exe\u2066\u200f\ufeff"
@@ -115,6 +119,23 @@ def test_payloads_are_raw_in_a_pipe_and_harmless_on_a_terminal(
     os.close(shown)
     # The terminal itself ends lines with CR and LF.
     assert acting(text.decode().replace("\r\n", "\n")) == set()
+
+
+def test_names_of_headers_and_mail_in_files_are_only_shown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs({f"header x{HOSTILE}": HOSTILE})
+    monkeypatch.setenv("ZOS_MQ_ROOT", str(tmp_path))
+    Queue(tmp_path).send("ask", HOSTILE, to="me", sender="you")
+    for arguments in (
+        ["tail", "-n", "1"],
+        ["tail", "-n", "1", "--json"],
+        ["poll", "--agent", "me"],
+    ):
+        assert main(["local", *arguments]) == 0
+    text = capsys.readouterr().out
+    assert text.count("red") == 5
+    assert acting(text) == set()
 
 
 def test_what_a_failure_quotes_is_only_shown(server: Server) -> None:

@@ -1,7 +1,6 @@
 """`mq9 local`: mail in plain files, with tables for people; `zos-mq` prints the same as JSON."""
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -235,7 +234,7 @@ def _status(arguments: argparse.Namespace) -> int:
 def _show(messages: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> int:
     if arguments.json:
         for message in messages:
-            print(json.dumps(message, ensure_ascii=False), flush=True)
+            print_json(message)
     elif messages:
         table(_HEADS, map(_row, messages))
     return OK if messages else NOTHING

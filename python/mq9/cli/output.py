@@ -50,9 +50,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 def pairs(values: Mapping[str, object]) -> None:
     """Names and values, one pair on a line."""
-    width = max(map(len, values))
-    for name, value in values.items():
-        print(f"{name.ljust(width)}{_GAP}{visible(str(value))}".rstrip())
+    shown = {visible(name): visible(str(value)) for name, value in values.items()}
+    width = max(map(_columns, shown))
+    for name, value in shown.items():
+        print(f"{_padded(name, width, right=False)}{_GAP}{value}".rstrip())
 
 
 def when(unix_seconds: int | None, never: str = "never") -> str:
