@@ -37,7 +37,7 @@ NATS_CLI := .build/go/bin/nats
 NATS_CLI_BUILT := .build/go/nats-$(NATS_CLI_VERSION)
 
 # Folders are listed too, so that a removed file is noticed.
-BINDING_SOURCES := $(shell find rust_core/src rust_core/binding rust_core/export/src rust_core/export/Cargo.toml -type d -o -name '*.rs' -o -name Cargo.toml)
+BINDING_SOURCES := $(shell find rust_core/src rust_core/binding rust_core/export/src rust_core/export/Cargo.toml rust_core/runtime/src rust_core/runtime/Cargo.toml -type d -o -name '*.rs' -o -name Cargo.toml)
 
 # The flags cargo-fuzz sets, without the sanitizers that need a nightly toolchain.
 FUZZ_RUSTFLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

@@ -1,0 +1,10 @@
+//! TLS with real clients, in memory.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod certificates;
+mod handshakes;
+mod hostile;
+mod settings;
+mod traffic;
+mod world;
