@@ -7,6 +7,7 @@ from typing import Literal, Protocol, Self, TypeAlias, TypedDict, final, overloa
 __all__ = [
     "Broker",
     "BrokerStats",
+    "Certificate",
     "Codes",
     "Completion",
     "Connection",
@@ -40,6 +41,7 @@ __all__ = [
     "StoreInfo",
     "StoreLocked",
     "SubscriptionInfo",
+    "TlsConfig",
     "TooManyGroups",
     "Waiting",
     "WritesStopped",
@@ -508,6 +510,55 @@ class Codes:
     def append(self, row: bytes) -> None: ...
     def remove(self, row: int) -> None: ...
     def products(self, query: bytes) -> bytes: ...
+
+@final
+class TlsConfig:
+    """Settings of TLS whose files were read and found usable; ValueError says what is wrong."""
+
+    def __new__(
+        cls,
+        *,
+        cert_file: str | PathLike[str],
+        key_file: str | PathLike[str],
+        ca_file: str | PathLike[str] | None = None,
+        verify: bool = False,
+        min_version: str = "1.2",
+        cipher_suites: Sequence[str] = ...,
+    ) -> Self: ...
+    @staticmethod
+    def check_cipher_suite(name: str) -> None:
+        """ValueError, with the names that are known, if no suite has this one."""
+
+@final
+class Certificate:
+    """Whom a certificate is for."""
+
+    def __new__(
+        cls,
+        *,
+        subject: Sequence[Sequence[tuple[str, str]]] = ...,
+        emails: Sequence[str] = ...,
+        dns_names: Sequence[str] = ...,
+        uris: Sequence[str] = ...,
+    ) -> Self: ...
+    @staticmethod
+    def from_der(der: bytes) -> Certificate:
+        """Read a certificate as it goes over the wire; ValueError if it is none."""
+    @staticmethod
+    def from_pem(pem: bytes) -> Certificate:
+        """Read the first certificate of a text in PEM form; ValueError if there is none."""
+    @property
+    def subject(self) -> list[list[tuple[str, str]]]:
+        """Its parts in their order; short names such as CN, or numbers, with their values."""
+    @property
+    def emails(self) -> list[str]:
+        """Alternative names: email addresses."""
+    @property
+    def dns_names(self) -> list[str]:
+        """Alternative names: hosts."""
+    @property
+    def uris(self) -> list[str]:
+        """Alternative names: URIs."""
 
 @type_check_only
 class _Session(Protocol):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import mq9
-from mq9._core import json_select
+from mq9._core import Certificate, json_select
 from mq9.commands.address import check_address
 from mq9.commands.agent_card import read_card, read_report, with_fields
 from mq9.commands.request import Refusal
@@ -170,7 +170,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "parts of a query": parts,
     "words of a model": words,
     "address": check_address,
-    "certificate": lambda text: names_subject(text, {"subject": ((("commonName", "x"),),)}),
+    "certificate": lambda text: names_subject(text, Certificate(subject=[[("CN", "x")]])),
     "card": lambda text: read_card(json_of(text)),
     "report": lambda text: read_report(json_of(text)),
     "broken card": lambda text: read_card(text.encode()),

@@ -11,6 +11,7 @@ import bcrypt
 import pytest
 from nacl.signing import SigningKey
 
+from mq9._core import Certificate
 from mq9.config import Authorization, ConfigError, PermissionRules, User
 from mq9.server import nkeys
 from mq9.server.auth import Authenticator, Credentials, Grant, HashNeeded
@@ -26,7 +27,7 @@ def hashed(password: str, cost: int = 4) -> str:
 
 
 def shown(
-    nonce: str = "", certificate: dict[str, Any] | None = None, password: str = "", **said: str
+    nonce: str = "", certificate: Certificate | None = None, password: str = "", **said: str
 ) -> Credentials:
     connect = parse(json.dumps({**said, "pass": password}).encode())
     return Credentials(connect, nonce, certificate)
@@ -142,10 +143,11 @@ def test_the_id_of_a_server_is_an_nkey_of_a_server() -> None:
         nkeys.user_key(server_id)
 
 
-CERTIFICATE = {
-    "subject": ((("organizationName", "Org, Inc"),), (("commonName", "bob"),)),
-    "subjectAltName": (("DNS", "bob.example"), ("email", "bob@example.org")),
-}
+CERTIFICATE = Certificate(
+    subject=[[("O", "Org, Inc")], [("CN", "bob")]],
+    dns_names=["bob.example"],
+    emails=["bob@example.org"],
+)
 
 
 @pytest.mark.parametrize(

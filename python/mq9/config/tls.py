@@ -1,12 +1,10 @@
 """The `tls` block.
 
-Owns its settings and the check that the files can be used. The server makes its context from `Tls`.
+Owns its settings and the check that they can be used: the core knows which files and suites are.
 """
 
-import ssl
-from pathlib import Path
-
-from mq9.config.errors import ConfigError, quoted
+from mq9._core import TlsConfig
+from mq9.config.errors import ConfigError
 from mq9.config.options import Tls
 from mq9.config.reading import (
     Fields,
@@ -27,27 +25,6 @@ from mq9.config.tree import Value
 
 HANDSHAKE_FIRST_AUTO_MS = 50
 
-_AES_MODES = {
-    "AES_128_CBC_SHA": "AES128-SHA",
-    "AES_256_CBC_SHA": "AES256-SHA",
-    "AES_128_CBC_SHA256": "AES128-SHA256",
-    "AES_128_GCM_SHA256": "AES128-GCM-SHA256",
-    "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
-    "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305",
-}
-TLS13_CIPHER_SUITES = (
-    "TLS_AES_128_GCM_SHA256",
-    "TLS_AES_256_GCM_SHA384",
-    "TLS_CHACHA20_POLY1305_SHA256",
-)
-"""Always on with TLS 1.3: the TLS library does not let a server choose among them."""
-OPENSSL_CIPHERS = {
-    f"TLS_ECDHE_{key}_WITH_{iana}": f"ECDHE-{key}-{openssl}"
-    for key in ("ECDSA", "RSA")
-    for iana, openssl in _AES_MODES.items()
-}
-"""IANA's names of the suites of TLS 1.2 that may be chosen, with those of the TLS library."""
-
 
 def read_tls(value: Value, notes: Notes) -> Tls:
     """The `tls` block; its files are opened to see that they can be used."""
@@ -65,42 +42,23 @@ def read_tls(value: Value, notes: Notes) -> Tls:
 
 
 def check_files(tls: Tls) -> None:
-    """Raise if the certificate, its key or the authorities cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    for file in (tls.cert_file, tls.key_file, tls.ca_file):
-        if file is not None:
-            _check_readable(file)
+    """Raise if the certificate, its key, the authorities or the suites cannot be used."""
+    core_config(tls)
+
+
+def core_config(tls: Tls) -> TlsConfig:
+    """What connections are made with; ConfigError says which file or suite cannot be used."""
     try:
-        # An encrypted key must fail here, not ask on the terminal.
-        context.load_cert_chain(tls.cert_file, tls.key_file, password=_no_password)
-    except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(
-            f"{tls.cert_file} and {tls.key_file} are not a certificate and its key "
-            f"in PEM form: {_reason(error)}"
-        ) from None
-    if tls.ca_file is not None:
-        try:
-            context.load_verify_locations(tls.ca_file)
-        except ssl.SSLError as error:
-            raise ConfigError(
-                f"{tls.ca_file} holds no certificates in PEM form: {_reason(error)}"
-            ) from None
-
-
-def _no_password() -> str:
-    raise ValueError("the key is encrypted, and mq9 takes no password for it")
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "reason", None) or str(error)
-
-
-def _check_readable(file: Path) -> None:
-    try:
-        with file.open("rb"):
-            pass
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+        return TlsConfig(
+            cert_file=tls.cert_file,
+            key_file=tls.key_file,
+            ca_file=tls.ca_file,
+            verify=tls.verify or tls.verify_and_map,
+            min_version=tls.min_version or "1.2",
+            cipher_suites=tls.cipher_suites,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _handshake_first(value: Value, _notes: Notes) -> bool | int:
@@ -127,12 +85,13 @@ def _cipher_suites(value: Value, notes: Notes) -> tuple[str, ...]:
     written = items(value, "cipher suites")
     if not written:
         raise at(value.place, "expected at least one cipher suite")
-    for item in written:
-        name = filled(item, notes)
-        if name not in OPENSSL_CIPHERS and name not in TLS13_CIPHER_SUITES:
-            known = ", ".join([*OPENSSL_CIPHERS, *TLS13_CIPHER_SUITES])
-            raise at(item.place, f"unknown cipher suite {quoted(name)}; known are {known}")
-    return tuple(filled(item, notes) for item in written)
+    names = tuple(filled(item, notes) for item in written)
+    for item, name in zip(written, names, strict=True):
+        try:
+            TlsConfig.check_cipher_suite(name)
+        except ValueError as error:
+            raise at(item.place, str(error)) from None
+    return names
 
 
 def _certs(value: Value, notes: Notes) -> Fields:

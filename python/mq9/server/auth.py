@@ -162,14 +162,15 @@ class Authenticator:
     def _named_by(self, certificate: Certificate | None) -> User | None:
         if not certificate:
             return None
-        for name in certificates.alternative_names(certificate):
+        names = certificates.names_of(certificate)
+        for name in certificates.alternative_names(names):
             if name in self._users:
                 return self._users[name]
-        subject = certificates.distinguished_name(certificate)
+        subject = certificates.distinguished_name(names)
         if subject in self._users:
             return self._users[subject]
         for name, user in self._users.items():
-            if certificates.names_subject(name, certificate):
+            if certificates.names_subject(name, names):
                 return user
         return None
 

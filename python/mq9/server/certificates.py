@@ -1,6 +1,6 @@
 """Names in a client's certificate, in the order in which nats-server looks for a user.
 
-Reads the certificate as the `ssl` module decodes it. Knows nothing of users.
+Knows nothing of users.
 """
 
 import re
@@ -8,7 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-Certificate: TypeAlias = Mapping[str, Any]
+from mq9._core import Certificate as Names
+
+Certificate: TypeAlias = Names | Mapping[str, Any]
+"""The names in a certificate, or all of it as the `ssl` module decodes it."""
 Rdn: TypeAlias = tuple[tuple[str, str], ...]
 
 _SHORT_NAMES = {
@@ -29,25 +32,39 @@ _SPECIAL = re.compile(r'([,+"\\<>;])')
 _PART = re.compile(r"((?:\\.|[^,+\\])*)([,+]|$)", re.DOTALL)
 
 
-def alternative_names(certificate: Certificate) -> list[str]:
-    """Email addresses, then DNS names, then URIs."""
-    entries: Iterable[tuple[str, str]] = certificate.get("subjectAltName", ())
-    found = list(entries)
-    return [value for kind in ("email", "DNS", "URI") for key, value in found if key == kind]
-
-
-def distinguished_name(certificate: Certificate) -> str:
-    """The subject as RFC 2253 writes it: the most specific part first."""
-    return ",".join(
-        "+".join(f"{name}={_escape(value)}" for name, value in rdn)
-        for rdn in reversed(_subject(certificate))
+def names_of(certificate: Certificate) -> Names:
+    """The names in a certificate, in whichever of the two forms it is."""
+    if isinstance(certificate, Names):
+        return certificate
+    others = list(certificate.get("subjectAltName", ()))
+    return Names(
+        subject=[
+            [(_SHORT_NAMES.get(name, name), value) for name, value in rdn]
+            for rdn in certificate.get("subject", ())
+        ],
+        emails=[value for kind, value in others if kind == "email"],
+        dns_names=[value for kind, value in others if kind == "DNS"],
+        uris=[value for kind, value in others if kind == "URI"],
     )
 
 
-def names_subject(text: str, certificate: Certificate) -> bool:
+def alternative_names(names: Names) -> list[str]:
+    """Email addresses, then DNS names, then URIs."""
+    return [*names.emails, *names.dns_names, *names.uris]
+
+
+def distinguished_name(names: Names) -> str:
+    """The subject as RFC 2253 writes it: the most specific part first."""
+    return ",".join(
+        "+".join(f"{name}={_escape(value)}" for name, value in rdn)
+        for rdn in reversed(names.subject)
+    )
+
+
+def names_subject(text: str, names: Names) -> bool:
     """Whether `text` is a distinguished name with the parts of the subject, in any order."""
     parts = parse_name(text)
-    return bool(parts) and Counter(parts) == Counter(map(_fold, _subject(certificate)))
+    return bool(parts) and Counter(parts) == Counter(map(_fold, names.subject))
 
 
 def parse_name(text: str) -> list[Rdn]:
@@ -62,7 +79,7 @@ def parse_name(text: str) -> list[Rdn]:
         key, value = match[1].split("=", 1)
         rdn.append((key.strip().upper(), _unescape(value)))
         if match[2] != "+":
-            name.append(_fold(tuple(rdn)))
+            name.append(_fold(rdn))
             rdn = []
         if not match[2]:
             return name
@@ -70,14 +87,7 @@ def parse_name(text: str) -> list[Rdn]:
     return []
 
 
-def _subject(certificate: Certificate) -> list[Rdn]:
-    return [
-        tuple((_SHORT_NAMES.get(name, name), value) for name, value in rdn)
-        for rdn in certificate.get("subject", ())
-    ]
-
-
-def _fold(rdn: Rdn) -> Rdn:
+def _fold(rdn: Iterable[tuple[str, str]]) -> Rdn:
     return tuple(sorted((name.upper(), value) for name, value in rdn))
 
 

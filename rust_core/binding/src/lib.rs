@@ -23,6 +23,7 @@ mod reading;
 mod running;
 mod sockets;
 mod store;
+mod tls;
 mod types;
 mod upkeep;
 mod wait;
@@ -56,6 +57,8 @@ mod _core {
     use super::panics::end_process_on_panic;
     #[pymodule_export]
     use super::store::Store;
+    #[pymodule_export]
+    use super::tls::{Certificate, TlsConfig};
     #[pymodule_export]
     use super::types::{Damage, GroupInfo, MailboxInfo, Policy, StoreInfo};
 

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
@@ -26,6 +27,18 @@ pub enum MinVersion {
     V12,
     /// TLS 1.3 alone.
     V13,
+}
+
+impl FromStr for MinVersion {
+    type Err = TlsError;
+
+    fn from_str(text: &str) -> Result<Self, TlsError> {
+        match text {
+            "1.2" => Ok(Self::V12),
+            "1.3" => Ok(Self::V13),
+            other => Err(TlsError::Version(other.to_owned())),
+        }
+    }
 }
 
 /// What a server is told about TLS.

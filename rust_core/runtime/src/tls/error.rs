@@ -43,6 +43,9 @@ pub enum TlsError {
         /// Why there are none.
         reason: String,
     },
+    /// A version of TLS that is not spoken.
+    #[error("min_version '{0}' is neither 1.2 nor 1.3")]
+    Version(String),
     /// A cipher suite that is not offered.
     #[error("{0}")]
     CipherSuite(String),

@@ -167,7 +167,7 @@ fn no_change_of_a_certificate_is_more_than_an_error() {
 
 #[test]
 fn a_certificate_of_many_names_is_read_in_one_go() {
-    // As many attributes in one part as fit: whoever sorts them needs seconds.
+    // As many attributes in one part as fit into a certificate.
     let many = attribute(3, 12, b"").repeat(4000);
     let subject = der(0x30, &der(0x31, &many));
     let certificate = Certificate::from_der(&with_subject(&subject)).unwrap();

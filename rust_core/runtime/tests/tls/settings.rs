@@ -224,6 +224,14 @@ fn the_oldest_version_is_a_setting() {
 }
 
 #[test]
+fn versions_are_named_as_in_the_configuration() {
+    assert_eq!("1.2".parse(), Ok(MinVersion::V12));
+    assert_eq!("1.3".parse(), Ok(MinVersion::V13));
+    let error = "1.1".parse::<MinVersion>().unwrap_err();
+    assert_eq!(error.to_string(), "min_version '1.1' is neither 1.2 nor 1.3");
+}
+
+#[test]
 fn a_reload_is_a_new_config_and_leaves_the_old_one() {
     let world = World::new();
     let before = TlsConfig::new(&world.settings()).unwrap();
