@@ -1,80 +1,60 @@
-//! A client's bytes in, its replies out: SEND, FETCH and ACK through broker and store, without
+//! A client's bytes in, its replies out: SEND, FETCH and ACK through the engine that production runs, without
 //! sockets and without syncs.
 
 // The macros of criterion make a public function without a comment.
 #![allow(missing_docs)]
 
+use std::sync::Arc;
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use mq9_benches::{clock, create, open, payload, scratch};
-use mq9_core::broker::{Broker, Called, ConnId, Desk, DeskCall, Event, Limits, Permissions, Terms};
-use mq9_core::post::{Post, PostOptions};
-use mq9_core::store::Store;
-use mq9_core::time::Now;
+use mq9_core::engine::Engine;
+use mq9_core::front::{ConnId, Event, Limits, Terms};
+use mq9_core::protocol::WireOptions;
+use mq9_core::store::{FairLock, Store};
+use mq9_core::time::Moment;
 
 const CONNECT: &[u8] = b"CONNECT {}\r\nSUB _INBOX.Q0ryt8nXsLRvrPBbFfNSUD.* 1\r\n";
 
-struct Counter<'a>(&'a mut Post, &'a mut Store, Now);
-
-impl Desk for Counter<'_> {
-    fn call(&mut self, call: &DeskCall<'_>) -> Called {
-        self.0.call(self.1, call, self.2)
-    }
-
-    fn refuse(&mut self, call: &DeskCall<'_>, problem: &str) {
-        self.0.refuse(call, problem);
-    }
-
-    fn enforce(&mut self, cid: u64, rules: &Permissions) -> Vec<Vec<u8>> {
-        self.0.enforce(self.1, cid, rules)
-    }
-
-    fn has_room(&self, cid: u64, most: usize) -> bool {
-        self.0.has_room(cid, most)
-    }
-}
-
-/// A broker with one client.
+/// An engine with one client.
 struct Server {
-    broker: Broker,
-    post: Post,
-    store: Store,
+    engine: Engine,
     client: ConnId,
 }
 
 impl Server {
     fn new(mut store: Store) -> Self {
         create(&mut store, "bench", clock()).expect("a new mailbox");
-        let mut broker = Broker::new(Limits::default(), 1, 0);
-        let client = broker.open(false, 0);
-        broker.feed(client, CONNECT, &mut (), 0);
-        while let Some(event) = broker.next_event() {
+        let store = Some(Arc::new(FairLock::new(store)));
+        let now = moment();
+        let mut engine = Engine::new(Limits::default(), WireOptions::default(), store, 1, now);
+        let client = engine.open(1, false, now);
+        engine.feed(client, CONNECT, now);
+        while let Some(event) = engine.next_event(now) {
             if let Event::Connect { conn, .. } = event {
                 let terms = Terms { verbose: false, pedantic: false, ..Terms::default() };
-                broker.accept(conn, terms, &mut (), 0);
+                engine.accept(conn, terms, now);
             }
         }
-        Self { broker, post: Post::new(PostOptions::default()), store, client }
+        Self { engine, client }
     }
 
     /// One chunk and everything it brings about; returns the bytes of the replies.
     fn round(&mut self, chunk: &[u8]) -> usize {
-        let now = clock();
-        let mut counter = Counter(&mut self.post, &mut self.store, now);
-        self.broker.feed(self.client, chunk, &mut counter, 0);
-        self.post.collect(&mut self.store, now);
-        self.store.flush().expect("space");
-        let acknowledged = self.store.acknowledged();
-        while let Some(reply) = self.post.next_reply(acknowledged) {
-            reply.publish(|answer_to, headers, payload| {
-                let (cid, subject) = (reply.cid, &reply.subject);
-                self.broker.answer(cid, subject, answer_to, headers, payload, &mut ());
-            });
-        }
-        while self.broker.next_dirty().is_some() {}
-        let bytes = self.broker.output(self.client).len();
-        self.broker.written(self.client, bytes);
+        let now = moment();
+        self.engine.feed(self.client, chunk, now);
+        self.engine.settle(now);
+        let front = self.engine.front_mut();
+        while front.next_dirty().is_some() {}
+        let bytes = front.output(self.client).len();
+        front.written(self.client, bytes);
         bytes
     }
+}
+
+fn moment() -> Moment {
+    let now = clock();
+    Moment { wall_us: now.wall_ms * 1000, mono_us: now.mono_ms * 1000 }
 }
 
 /// `count` requests with reply subjects of their own, as clients make them.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mq9_benches::{Result, clock, create, mix, open, payload, processor_ns, scratch};
 use mq9_core::disk::OsDisk;
 use mq9_core::log::SyncMode;
-use mq9_core::store::{Fetch, FetchOutcome, Options, Send, Shared, Store, Turns, maintain};
+use mq9_core::store::{FairLock, Fetch, FetchOutcome, Options, Send, Shared, Store, maintain};
 
 use crate::table::{Table, median};
 
@@ -24,7 +24,7 @@ const AT_MOST: Duration = Duration::from_secs(90);
 
 /// Upkeep's side of the store: notes what each step takes.
 struct Timed<'a> {
-    store: &'a Turns,
+    store: &'a FairLock,
     holds: RefCell<Holds>,
     copies: &'a AtomicUsize,
 }
@@ -91,7 +91,7 @@ impl Work {
 }
 
 /// One message, as a reader gets it: how long it took to get hold of the store, and to read.
-fn read(store: &Turns, n: u64) -> Result<(f64, f64)> {
+fn read(store: &FairLock, n: u64) -> Result<(f64, f64)> {
     let mut request = Fetch::all(&address(mix(n) as usize % MAILBOXES));
     request.max_msgs = 1;
     let begin = Instant::now();
@@ -108,7 +108,7 @@ fn read(store: &Turns, n: u64) -> Result<(f64, f64)> {
 
 /// Reads and sends in turns until it is time to stop; the waits and the times of the reads.
 fn run(
-    store: &Turns,
+    store: &FairLock,
     work: &mut Work,
     is_over: impl Fn(Duration) -> bool,
 ) -> Result<(Vec<f64>, Vec<f64>)> {
@@ -220,7 +220,7 @@ pub fn waits(table: &mut Table) -> Result<()> {
     for _ in 0..4_000 {
         work.some(&mut store)?;
     }
-    let store = Turns::new(store);
+    let store = FairLock::new(store);
     let (idle_waits, idle_reads) = run(&store, &mut work, |since| since >= BUSY)?;
     let (stop, copies) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (waits, reads, holds) = std::thread::scope(|scope| {

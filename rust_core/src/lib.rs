@@ -2,18 +2,21 @@
 //!
 //! Pure library: no Python, no async runtime, no clock, no global state. Time and randomness come in
 //! as arguments, files through [`disk::Disk`], so that every behaviour can be replayed and every
-//! crash simulated. Dependencies point one way: disk, wire -> log -> mailbox -> group -> store, and
-//! nats -> router -> broker.
+//! crash simulated. Dependencies point one way: disk, wire -> log -> mailbox -> group -> store -> protocol ->
+//! partition, nats -> router -> front, and both -> engine.
 
-pub mod broker;
+pub mod commands;
 pub mod disk;
+pub mod engine;
 pub mod error;
+pub mod front;
 pub mod group;
 pub mod json;
 pub mod log;
 pub mod mailbox;
 pub mod nats;
-pub mod post;
+pub mod partition;
+pub mod protocol;
 pub mod router;
 pub mod store;
 pub mod time;

@@ -27,9 +27,12 @@ ALLOWED: dict[str, set[str]] = {
     "group": {"error", "time", "wire", "log", "timer", "mailbox"},
     "nats": set(),
     "router": {"nats"},
-    "broker": {"nats", "router", "timer"},
+    "commands": set(),
+    "front": {"nats", "router", "timer", "commands"},
     "store": {"error", "time", "disk", "wire", "log", "timer", "mailbox", "group"},
-    "post": {"error", "time", "wire", "log", "mailbox", "store", "nats", "broker"},
+    "protocol": {"error", "wire", "mailbox", "store", "nats", "commands"},
+    "partition": {"error", "time", "log", "store", "protocol", "front", "commands"},
+    "engine": {"time", "log", "store", "protocol", "front", "partition"},
 }
 
 FORBIDDEN_CRATES = {"chrono", "pyo3", "rand", "tokio"}

@@ -44,7 +44,6 @@ async def serving(folder: Path) -> AsyncIterator[Running]:
                 yield running
         finally:
             listener.close()
-            await door.close()
             for session in running.clients:
                 session.abort()
             await running.clients.gone()

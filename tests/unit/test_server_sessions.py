@@ -58,7 +58,6 @@ async def serving(folder: Path, **settings: Any) -> AsyncIterator[Running]:  # n
                 yield running
         finally:
             listener.close()
-            await door.close()
             for session in running.clients:
                 session.abort()
             await running.clients.gone()

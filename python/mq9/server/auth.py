@@ -8,9 +8,9 @@ import asyncio
 import os
 from dataclasses import dataclass
 
+from mq9._core import Certificate
 from mq9.config import Authorization, ConfigError, PermissionRules, User
 from mq9.server import certificates, nkeys
-from mq9.server.certificates import Certificate
 from mq9.server.connect import ConnectOptions
 from mq9.server.passwords import Passwords, bcrypt_cost, is_bcrypt, unmatched
 
@@ -162,15 +162,14 @@ class Authenticator:
     def _named_by(self, certificate: Certificate | None) -> User | None:
         if not certificate:
             return None
-        names = certificates.names_of(certificate)
-        for name in certificates.alternative_names(names):
+        for name in certificates.alternative_names(certificate):
             if name in self._users:
                 return self._users[name]
-        subject = certificates.distinguished_name(names)
+        subject = certificates.distinguished_name(certificate)
         if subject in self._users:
             return self._users[subject]
         for name, user in self._users.items():
-            if certificates.names_subject(name, names):
+            if certificates.names_subject(name, certificate):
                 return user
         return None
 

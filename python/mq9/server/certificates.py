@@ -5,55 +5,23 @@ Knows nothing of users.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from typing import TypeAlias
 
-from mq9._core import Certificate as Names
+from mq9._core import Certificate
 
-Certificate: TypeAlias = Names | Mapping[str, Any]
-"""The names in a certificate, or all of it as the `ssl` module decodes it."""
 Rdn: TypeAlias = tuple[tuple[str, str], ...]
 
-_SHORT_NAMES = {
-    "commonName": "CN",
-    "countryName": "C",
-    "domainComponent": "DC",
-    "emailAddress": "1.2.840.113549.1.9.1",
-    "localityName": "L",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "postalCode": "POSTALCODE",
-    "serialNumber": "SERIALNUMBER",
-    "stateOrProvinceName": "ST",
-    "streetAddress": "STREET",
-    "userId": "UID",
-}
 _SPECIAL = re.compile(r'([,+"\\<>;])')
 _PART = re.compile(r"((?:\\.|[^,+\\])*)([,+]|$)", re.DOTALL)
 
 
-def names_of(certificate: Certificate) -> Names:
-    """The names in a certificate, in whichever of the two forms it is."""
-    if isinstance(certificate, Names):
-        return certificate
-    others = list(certificate.get("subjectAltName", ()))
-    return Names(
-        subject=[
-            [(_SHORT_NAMES.get(name, name), value) for name, value in rdn]
-            for rdn in certificate.get("subject", ())
-        ],
-        emails=[value for kind, value in others if kind == "email"],
-        dns_names=[value for kind, value in others if kind == "DNS"],
-        uris=[value for kind, value in others if kind == "URI"],
-    )
-
-
-def alternative_names(names: Names) -> list[str]:
+def alternative_names(names: Certificate) -> list[str]:
     """Email addresses, then DNS names, then URIs."""
     return [*names.emails, *names.dns_names, *names.uris]
 
 
-def distinguished_name(names: Names) -> str:
+def distinguished_name(names: Certificate) -> str:
     """The subject as RFC 2253 writes it: the most specific part first."""
     return ",".join(
         "+".join(f"{name}={_escape(value)}" for name, value in rdn)
@@ -61,7 +29,7 @@ def distinguished_name(names: Names) -> str:
     )
 
 
-def names_subject(text: str, names: Names) -> bool:
+def names_subject(text: str, names: Certificate) -> bool:
     """Whether `text` is a distinguished name with the parts of the subject, in any order."""
     parts = parse_name(text)
     return bool(parts) and Counter(parts) == Counter(map(_fold, names.subject))

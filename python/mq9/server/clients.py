@@ -67,7 +67,8 @@ class ClientRecord(Protocol):
     def stop_ms(self) -> int | None: ...
     @property
     def reason(self) -> str: ...
-    def figures(self) -> Figures: ...
+    @property
+    def last(self) -> Figures: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,6 @@ class ClosedClient:
     last: Figures
     stop_ms: int
     reason: str
-
-    def figures(self) -> Figures:
-        """The counters at the end."""
-        return self.last
 
 
 class Clients:

@@ -1,38 +1,42 @@
 """`/connz`: the clients of the server, with nats-server's parameters and field names."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from mq9._core import SubscriptionInfo
-from mq9.server.clients import ClientRecord
+from mq9.server.clients import ClientRecord, Figures
 from mq9.server.clock import duration, now_ms, timestamp, uptime
 from mq9.server.query import QueryError, boolean, integer
 from mq9.server.running import Running
 
 _LIMIT = 1024
 
-_Key = Callable[[ClientRecord], Any]
+_AT_ONCE = 256
+"""So many connections are asked about at once: others get their turn in between."""
+
+_Key = Callable[[ClientRecord, Figures], Any]
 # What to sort by, and whether the largest comes first.
 _SORTS: dict[str, tuple[_Key, bool]] = {
-    "cid": (lambda client: client.facts.cid, False),
-    "start": (lambda client: client.facts.cid, False),
-    "subs": (lambda client: client.figures().subscriptions, True),
-    "pending": (lambda client: client.figures().pending_bytes, True),
-    "msgs_to": (lambda client: client.figures().out_msgs, True),
-    "msgs_from": (lambda client: client.figures().in_msgs, True),
-    "bytes_to": (lambda client: client.figures().out_bytes, True),
-    "bytes_from": (lambda client: client.figures().in_bytes, True),
-    "last": (lambda client: client.figures().last_activity_ms, True),
-    "idle": (lambda client: -client.figures().last_activity_ms, True),
-    "uptime": (lambda client: (client.stop_ms or now_ms()) - client.facts.started_ms, False),
-    "rtt": (lambda client: client.figures().rtt_us, True),
-    "stop": (lambda client: client.stop_ms or 0, True),
-    "reason": (lambda client: client.reason, False),
+    "cid": (lambda client, _: client.facts.cid, False),
+    "start": (lambda client, _: client.facts.cid, False),
+    "subs": (lambda _, figures: figures.subscriptions, True),
+    "pending": (lambda _, figures: figures.pending_bytes, True),
+    "msgs_to": (lambda _, figures: figures.out_msgs, True),
+    "msgs_from": (lambda _, figures: figures.in_msgs, True),
+    "bytes_to": (lambda _, figures: figures.out_bytes, True),
+    "bytes_from": (lambda _, figures: figures.in_bytes, True),
+    "last": (lambda _, figures: figures.last_activity_ms, True),
+    "idle": (lambda _, figures: -figures.last_activity_ms, True),
+    "uptime": (lambda client, _: (client.stop_ms or now_ms()) - client.facts.started_ms, False),
+    "rtt": (lambda _, figures: figures.rtt_us, True),
+    "stop": (lambda client, _: client.stop_ms or 0, True),
+    "reason": (lambda client, _: client.reason, False),
 }
 _CLOSED_ONLY = {"stop", "reason"}
 
 
-def connz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
+async def connz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
     """The document; QueryError if a parameter is not usable."""
     auth = boolean(query, "auth")
     detail = query.get("subs", "").lower() == "detail"
@@ -54,9 +58,11 @@ def connz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
         offset, limit = 0, 1
     if user:
         clients = [client for client in clients if client.facts.user == user]
+    figures = await _figures(running, clients)
     key, descending = _SORTS[sort]
-    clients.sort(key=key, reverse=descending)
+    clients.sort(key=lambda client: key(client, figures[client.facts.cid]), reverse=descending)
     now, page = now_ms(), clients[offset : offset + limit]
+    listed = await _subscriptions(running, page) if subs else {}
     return {
         "server_id": running.identity.server_id,
         "now": timestamp(now),
@@ -65,7 +71,8 @@ def connz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
         "offset": offset,
         "limit": limit,
         "connections": [
-            _describe(client, now, auth=auth) | (_listed(running, client, detail) if subs else {})
+            _describe(client, figures[client.facts.cid], now, auth=auth)
+            | _listed(listed.get(client.facts.cid, []), detail)
             for client in page
         ],
     }
@@ -91,8 +98,34 @@ def _clients(running: Running, state: str) -> list[ClientRecord]:
     return clients
 
 
-def _describe(client: ClientRecord, now: int, *, auth: bool) -> dict[str, Any]:
-    facts, stats = client.facts, client.figures()
+async def _figures(running: Running, clients: Sequence[ClientRecord]) -> dict[int, Figures]:
+    """The figures of all these clients by the numbers of their connections."""
+    figures = {client.facts.cid: client.last for client in clients}
+    cids = [client.facts.cid for client in clients if client.stop_ms is None]
+    async for some in _some(cids):
+        for stats in running.broker.connection_stats(some):
+            figures[stats.cid] = Figures.of(stats)
+    return figures
+
+
+async def _subscriptions(
+    running: Running, clients: Sequence[ClientRecord]
+) -> dict[int, list[SubscriptionInfo]]:
+    found: dict[int, list[SubscriptionInfo]] = {}
+    async for some in _some([client.facts.cid for client in clients]):
+        for subscription in running.broker.subscriptions(some):
+            found.setdefault(subscription.cid, []).append(subscription)
+    return found
+
+
+async def _some(cids: Sequence[int]) -> AsyncIterator[list[int]]:
+    for start in range(0, len(cids), _AT_ONCE):
+        yield list(cids[start : start + _AT_ONCE])
+        await asyncio.sleep(0)
+
+
+def _describe(client: ClientRecord, stats: Figures, now: int, *, auth: bool) -> dict[str, Any]:
+    facts = client.facts
     last = stats.last_activity_ms or facts.started_ms
     end = client.stop_ms or now
     stopped = client.stop_ms is not None
@@ -127,9 +160,7 @@ def _describe(client: ClientRecord, now: int, *, auth: bool) -> dict[str, Any]:
     return document | {name: value for name, value in optional.items() if value}
 
 
-def _listed(running: Running, client: ClientRecord, detail: bool) -> dict[str, Any]:
-    session = running.clients.open.get(client.facts.cid)
-    found = session.connection.subscriptions() if session is not None else []
+def _listed(found: Sequence[SubscriptionInfo], detail: bool) -> dict[str, Any]:
     if not found:
         return {}
     if detail:

@@ -34,9 +34,6 @@ _PAGE = """<!DOCTYPE html>
 </html>
 """
 _DOCUMENTS: dict[str, Callable[[Running, Mapping[str, str]], dict[str, Any]]] = {
-    "/connz": connz,
-    "/subsz": subsz,
-    "/subscriptionsz": subsz,
     "/accountz": accountz,
     "/accstatz": accstatz,
     "/jsz": lambda running, _query: jsz(running),
@@ -44,7 +41,9 @@ _DOCUMENTS: dict[str, Callable[[Running, Mapping[str, str]], dict[str, Any]]] = 
     "/leafz": lambda running, _query: leafz(running),
     "/gatewayz": lambda running, _query: gatewayz(running),
 }
-_PATHS = {"/", "/varz", "/healthz", *_DOCUMENTS}
+# Those that look at all connections take turns with others.
+_LONG_DOCUMENTS = {"/connz": connz, "/subsz": subsz, "/subscriptionsz": subsz}
+_PATHS = {"/", "/varz", "/healthz", *_DOCUMENTS, *_LONG_DOCUMENTS}
 
 
 class Monitor:
@@ -71,7 +70,7 @@ class Monitor:
         if refused := await refusal(self._running, request, secret=path != "/healthz"):
             return refused
         try:
-            response = self._route(path, query)
+            response = await self._route(path, query)
         except QueryError as error:
             return Response(str(error).encode(), status=400)
         except Exception as error:
@@ -79,7 +78,7 @@ class Monitor:
             return Response(b"the server could not answer; its log says why\n", status=500)
         return response or _not_found()
 
-    def _route(self, path: str, query: Mapping[str, str]) -> Response | None:
+    async def _route(self, path: str, query: Mapping[str, str]) -> Response | None:
         if path not in _PATHS:
             return None
         self._requests[path] += 1
@@ -90,6 +89,8 @@ class Monitor:
             return self._health()
         if path == "/varz":
             return _document(varz(self._running, self._usage, self._requests))
+        if long := _LONG_DOCUMENTS.get(path):
+            return _document(await long(self._running, query))
         return _document(_DOCUMENTS[path](self._running, query))
 
     def _health(self) -> Response:

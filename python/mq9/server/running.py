@@ -3,12 +3,11 @@
 Holds; decides nothing.
 """
 
-import ssl
 from dataclasses import dataclass, field
 from typing import Any
 
-from mq9._core import Broker, Limits
-from mq9.config import Options
+from mq9._core import Broker, Limits, TlsConfig
+from mq9.config import Options, Tls
 from mq9.server.auth import Authenticator
 from mq9.server.clients import Clients
 from mq9.server.clock import now_ms
@@ -17,7 +16,6 @@ from mq9.server.logs import Log
 from mq9.server.passwords import Passwords
 from mq9.server.permissions import PermissionTable
 from mq9.server.store_watch import StoreWatch
-from mq9.server.tls import server_context
 from mq9.store import Store
 
 _AUTH_TIMEOUT_MS = 2000
@@ -36,7 +34,7 @@ class Settings:
     authenticator: Authenticator
     permissions: PermissionTable
     limits: Limits
-    tls: ssl.SSLContext | None
+    tls: TlsConfig | None
 
     @classmethod
     def of(cls, options: Options, passwords: Passwords) -> "Settings":
@@ -59,7 +57,7 @@ class Settings:
                 ping_max=options.ping_max,
                 write_deadline_ms=options.write_deadline_ms,
             ),
-            tls=server_context(tls) if tls is not None else None,
+            tls=_tls_config(tls) if tls is not None else None,
         )
 
     @property
@@ -77,6 +75,13 @@ class Settings:
             return given
         tls = self.options.tls
         return _AUTH_TIMEOUT_MS if tls is None else tls.timeout_ms + _AUTH_AFTER_TLS_MS
+
+
+def _tls_config(tls: Tls) -> TlsConfig:
+    # Only those who have a configuration file have TLS.
+    from mq9.config.tls import core_config
+
+    return core_config(tls)
 
 
 @dataclass

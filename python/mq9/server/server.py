@@ -140,12 +140,11 @@ class Server:
             self._log.info("TLS required for client connections")
         running.broker.start(asyncio.get_running_loop())
         try:
-            ready = asyncio.Event()
-            self._door = Door(running, ready)
+            self._door = Door(running, ready=False)
             self._listener = Listener(sockets, self._door.enter, self._log)
             self._take_signals()
             await self._load(http)
-            ready.set()
+            self._door.open()
             # Whoever reads them may send a client, or a signal, at once.
             self._write_files(port, http[0].getsockname()[1] if http else None)
             self._exporting = self._export()
@@ -156,8 +155,8 @@ class Server:
         finally:
             if self._exporting is not None:
                 await self._exporting.close()
-            # Before the store closes the descriptor that the loop watches.
-            running.broker.stop()
+            # Before the store is closed, which its thread uses.
+            await asyncio.to_thread(running.broker.stop)
 
     async def _load(self, http: list[socket.socket]) -> None:
         """Bring in what answers clients, which takes longest; they are greeted meanwhile."""
@@ -170,7 +169,6 @@ class Server:
                 await self._http.start(http)
         except BaseException:
             self._listener.close()
-            await self._door.close()
             raise
 
     async def _imported(self, *, monitoring: bool) -> _Handlers:
@@ -320,7 +318,6 @@ class Server:
         self._listener.close()
         for task in tuple(self._tasks):
             task.cancel()
-        await self._door.close()
         self._commands.close()
         if self._http is not None:
             await self._http.close()
@@ -347,7 +344,7 @@ class Server:
             await asyncio.to_thread(self._running.store.wait_durable, timeout_ms=timeout_ms)
         except (StoreError, TimeoutError) as error:
             self._log.error(f"not everything is durable: {error}")
-        self._running.broker.tick()
+        self._running.broker.settle()
 
     async def _close_store(self, store: Store) -> int:
         try:

@@ -15,13 +15,10 @@ from mq9.server.clock import now_ms
 from mq9.server.connect import ConnectError, ConnectOptions
 from mq9.server.hash_queue import CrowdedError
 from mq9.server.info import PROTOCOL, Peer, info_fields, info_line, is_loopback
-from mq9.server.tls import session_facts
 
 if TYPE_CHECKING:
-    import ssl
-
-    from mq9._core import Connection
-    from mq9.server.certificates import Certificate
+    from mq9._core import Certificate, Connection
+    from mq9.config import Tls
     from mq9.server.running import Running
 
 _AUTHORIZATION_VIOLATION = "Authorization Violation"
@@ -34,6 +31,7 @@ class Session:
 
     stop_ms = None
     reason = ""
+    last = Figures()
 
     def __init__(self, running: Running, ip: str, port: int) -> None:
         self._running = running
@@ -42,14 +40,10 @@ class Session:
         self._nonce = nkeys.nonce() if authenticator.nonce_required else ""
         self._shown: Credentials | None = None
         self._certificate: Certificate | None = None
-        self._transport: asyncio.Transport | None = None
         self._deciding: asyncio.Task[None] | None = None
-        self._info_sent = False
         # Without authorization a client is in before it has said anything.
         self.grant = None if authenticator.required else Grant("")
-        self.connection: Connection = running.broker.connection(
-            self, auth_required=authenticator.required
-        )
+        self.connection: Connection = running.broker.connection(self)
         self.facts.cid = self.connection.cid
         running.clients.add(self)
 
@@ -58,28 +52,28 @@ class Session:
         """Where nobody has to authenticate, a client on the loopback interface is an operator."""
         return self._running.settings.is_open and is_loopback(self.facts.ip)
 
-    def figures(self) -> Figures:
-        """The counters of the connection, as of now."""
-        return Figures.of(self.connection.stats())
-
-    def info(self) -> bytes:
-        """The INFO that opens the connection, to be sent once."""
-        self._info_sent = True
-        return self._info(nonce=self._nonce)
-
-    def on_made(self, transport: asyncio.Transport) -> None:
-        """The connection is up, with TLS if that is what was agreed."""
-        self._transport = transport
-        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        if tls is not None:
-            self.facts.tls_version, self.facts.tls_cipher = session_facts(tls)
-            self._certificate = tls.getpeercert()
-        self._log("Client connection created")
-        if not self._info_sent:
-            self.connection.send(self.info())
+    def admit(self, descriptor: int, *, paused: bool) -> None:
+        """Hand the client's socket to the broker, which meets it; `paused` leaves it unread."""
         settings = self._running.settings
-        if settings.authenticator.credentials_required:
-            self.connection.expect_auth(settings.auth_timeout_ms)
+        tls = settings.options.tls
+        awaited = settings.authenticator.credentials_required
+        self._log("Client connection created")
+        self.connection.adopt(
+            descriptor,
+            self._info(nonce=self._nonce),
+            auth_required=self.grant is None,
+            auth_timeout_ms=settings.auth_timeout_ms if awaited else None,
+            tls=settings.tls,
+            tls_first_ms=_first_ms(tls),
+            tls_timeout_ms=tls.timeout_ms if tls is not None else 0,
+            allow_non_tls=settings.options.allow_non_tls,
+            paused=paused,
+        )
+
+    def on_secured(self, version: str, cipher: str, certificate: Certificate | None) -> None:
+        """Client and broker have agreed on TLS."""
+        self.facts.tls_version, self.facts.tls_cipher = version, cipher
+        self._certificate = certificate
 
     def on_connect(self, options: bytes) -> None:
         """CONNECT has come: decide now, or later if that takes a hash."""
@@ -107,14 +101,13 @@ class Session:
         """A client that should have said CONNECT did not."""
         self._decided(self._running.settings.authenticator.anonymous(), ConnectOptions())
 
-    def on_closed(self, reason: str) -> None:
-        """The connection has ended."""
+    def on_closed(self, reason: str, detail: str | None) -> None:
+        """The connection has ended; `detail` is what the system or the TLS library said of it."""
         if self._deciding is not None:
             self._deciding.cancel()
-        self._log(f"Client connection closed: {reason}")
-        left = ClosedClient(self.facts, self.figures(), now_ms(), reason)
+        self._log(f"Client connection closed: {reason}{f' ({detail})' if detail else ''}")
+        left = ClosedClient(self.facts, Figures.of(self.connection.stats()), now_ms(), reason)
         self._running.clients.remove(self, left)
-        self._transport = None
 
     def say_lame_duck(self) -> None:
         """Tell a client that understands it to look for another server."""
@@ -135,8 +128,7 @@ class Session:
 
     def abort(self) -> None:
         """End the connection now."""
-        if self._transport is not None:
-            self._transport.abort()
+        self.connection.abort()
 
     async def reconsider(self) -> None:
         """After a reload: a client stays if it would be let in now, with its new permissions."""
@@ -229,3 +221,10 @@ class Session:
         return who | {
             key: value for key in ("user", "name") if (value := getattr(facts, key)) != ""
         }
+
+
+def _first_ms(tls: Tls | None) -> int | None:
+    """How long a client may take that begins with TLS before INFO; None is for ever."""
+    if tls is None or tls.handshake_first is False:
+        return 0
+    return None if tls.handshake_first is True else tls.handshake_first

@@ -1,59 +1,52 @@
-//! The broker, as Python sees it.
+//! The class `Broker`: a running broker, its orders and its notices.
 
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mq9_core::broker::{self, ConnId};
+use mq9_core::commands::shape_of;
+use mq9_core::engine::Engine;
+use mq9_core::front::{ConnStats, Request};
 use mq9_core::nats;
-use mq9_core::post::{Post, PostOptions};
+use mq9_core::protocol::WireOptions;
+use mq9_runtime::{Notice, OpenStore, Runtime, clock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyByteArray;
+use pyo3::types::{PyBytes, PyString};
 
-use crate::alarm::Alarm;
-use crate::broker_types::{BrokerStats, Limits, SubscriptionInfo};
-use crate::clock;
+use crate::broker_types::{BrokerStats, ConnectionStats, Limits, SubscriptionInfo};
 use crate::connection::Connection;
-use crate::drive::Driving;
-use crate::mail::{Counter, settle};
-use crate::panics::left_in_the_middle;
-use crate::peer::Peer;
-use crate::reading::{LINGER_US, Reading, STORE, name_of};
-use crate::running::Running;
-use crate::sockets::Socket;
 use crate::store::Store;
-use crate::watch::Watch;
+use crate::tls::Certificate;
 
-/// What one read can bring. All connections share one buffer: a chunk is used up before the next.
-pub const READ_BYTES: usize = 256 << 10;
+/// So many notices are handed over in one turn of the event loop.
+const NOTICES_PER_TURN: usize = 64;
 
-/// Longest time between two looks at the clocks.
-const MAX_SLEEP_MS: u64 = 60_000;
-
-/// All connections of a server and the routing between them. Belongs to the thread of the loop.
+/// A broker: connections and mailboxes on a thread of their own, which never waits for the interpreter.
 #[pyclass(frozen, module = "mq9._core")]
 pub struct Broker {
-    pub state: Mutex<State>,
-    pub buffer: Py<PyByteArray>,
-    pub alarm: Alarm,
-    pub driving: Driving,
-    /// When input came last, by a socket that is read here.
-    pub active_us: AtomicU64,
-    /// When it came last by a transport, which only the loop can look at.
-    pub given_us: AtomicU64,
-    pub watch: Arc<Watch>,
-    pub reading: Reading,
+    runtime: Arc<Runtime>,
     store: Option<Py<Store>>,
+    last_cid: AtomicU64,
+    python: Mutex<Handlers>,
 }
 
-pub struct State {
-    pub core: broker::Broker,
-    pub post: Post,
-    /// By connection, what Python knows of it.
-    pub peers: Vec<Option<Arc<Peer>>>,
-    pub services: Vec<Arc<Py<PyAny>>>,
+/// Whom to tell in Python.
+#[derive(Default)]
+struct Handlers {
+    event_loop: Option<Py<PyAny>>,
+    /// By connection, until it is gone.
+    sessions: HashMap<u64, Session>,
+    services: Vec<Arc<Py<PyAny>>>,
     /// Takes lines of the protocol, if they are logged.
-    pub protocol_log: Option<Arc<Py<PyAny>>>,
+    protocol_log: Option<Arc<Py<PyAny>>>,
+}
+
+struct Session {
+    object: Py<PyAny>,
+    /// Where its connection finds its last figures.
+    last_stats: Arc<Mutex<Option<ConnStats>>>,
 }
 
 #[pymethods]
@@ -61,77 +54,80 @@ impl Broker {
     #[new]
     #[pyo3(signature = (limits, seed, *, store=None, payload_base64=false))]
     fn new(
-        py: Python<'_>,
         limits: &Limits,
         seed: u64,
         store: Option<Py<Store>>,
         payload_base64: bool,
     ) -> PyResult<Self> {
-        let core = broker::Broker::new(limits.0, seed, clock::mono_us());
-        let post = Post::new(PostOptions { always_base64: payload_base64 });
-        let buffer = PyByteArray::new_with(py, READ_BYTES, |_| Ok(()))?.unbind();
-        let state =
-            State { core, post, peers: Vec::new(), services: Vec::new(), protocol_log: None };
-        let (alarm, driving) = (Alarm::default(), Driving::default());
-        let (active_us, given_us) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (watch, reading) = (Arc::new(Watch::new()?), Reading::new());
-        let state = Mutex::new(state);
-        Ok(Self { state, buffer, alarm, driving, active_us, given_us, watch, reading, store })
+        let options = WireOptions { always_base64: payload_base64 };
+        let start = |open: Option<&OpenStore>| {
+            let lock = open.map(|open| Arc::clone(open.store()));
+            let engine = Engine::new(limits.0, options, lock, seed, clock::moment());
+            Runtime::start(engine, open)
+        };
+        let runtime = match &store {
+            Some(store) => store.get().with_open(start),
+            None => start(None),
+        }?;
+        let last_cid = AtomicU64::new(0);
+        Ok(Self { runtime: Arc::new(runtime), store, last_cid, python: Mutex::default() })
     }
 
-    /// From now on the broker runs on this event loop.
+    /// From now on this event loop hears what the broker has to tell.
     fn start(slf: &Bound<'_, Self>, event_loop: Bound<'_, PyAny>) -> PyResult<()> {
         let this = slf.get();
-        if let Some(bell) = this.bell(slf.py())? {
-            this.watch.add(bell, STORE)?;
-        }
-        let descriptor = this.watch.descriptor();
-        event_loop.call_method1("add_reader", (descriptor, slf.getattr("read")?))?;
-        let (round, ring) = (slf.getattr("round")?.unbind(), slf.getattr("ring")?.unbind());
-        this.alarm.start(event_loop.unbind(), round, ring);
-        this.tick(slf.py())
+        let descriptor = this.runtime.notices().as_fd().as_raw_fd();
+        event_loop.call_method1("add_reader", (descriptor, slf.getattr("hear")?))?;
+        this.python().event_loop = Some(event_loop.unbind());
+        Ok(())
     }
 
-    /// The event loop is left alone again.
+    /// Ends the broker and all its connections, and leaves the event loop alone.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(event_loop) = self.alarm.stop(py)? else { return Ok(()) };
-        event_loop.call_method1(py, "remove_reader", (self.watch.descriptor(),))?;
-        Ok(())
-    }
-
-    /// A socket has something to read, or more is durable.
-    fn read(&self, py: Python<'_>) -> PyResult<()> {
-        self.read_on(py)
-    }
-
-    /// Everything that could be read has been read: what it brought about goes out.
-    fn round(&self, py: Python<'_>) -> PyResult<()> {
-        if self.alarm.round_over() { self.tick(py) } else { self.drive(py) }?;
-        self.read_on(py)?;
-        let given_us = self.given_us.load(Ordering::Relaxed);
-        if clock::mono_us().saturating_sub(given_us) < LINGER_US {
-            self.alarm.round_soon(py, false)?;
+        let event_loop = self.python().event_loop.take();
+        if let Some(event_loop) = event_loop {
+            let descriptor = self.runtime.notices().as_fd().as_raw_fd();
+            event_loop.call_method1(py, "remove_reader", (descriptor,))?;
         }
+        py.detach(|| self.runtime.stop());
         Ok(())
     }
 
-    /// Something is due.
-    fn ring(&self, py: Python<'_>) -> PyResult<()> {
-        self.alarm.rung();
-        self.tick(py)
+    /// Hands over some of what the broker has to tell; the rest comes with the next turn of the loop.
+    fn hear(&self, py: Python<'_>) -> PyResult<()> {
+        let notices = self.runtime.notices().take(NOTICES_PER_TURN);
+        let mut taken: HashMap<u64, (usize, usize)> = HashMap::new();
+        for notice in &notices {
+            if let Notice::Request(request) = notice {
+                let (requests, bytes) = taken.entry(request.cid).or_default();
+                *requests += 1;
+                *bytes += request.bytes();
+            }
+        }
+        if !taken.is_empty() {
+            self.runtime.order(move |pump, _| {
+                for (cid, (requests, bytes)) in taken {
+                    pump.engine().front_mut().requests_taken(cid, requests, bytes);
+                }
+            });
+        }
+        let mut failed = Ok(());
+        for notice in notices {
+            // One that fails must not keep others from being heard; of several the last one is told.
+            if let Err(error) = self.tell(py, notice) {
+                failed = Err(error);
+            }
+        }
+        failed
     }
 
-    /// Does what is due: pings and deadlines, what the store has to do, replies that may leave.
-    pub fn tick(&self, py: Python<'_>) -> PyResult<()> {
-        let sleep_ms = {
-            let mut state = self.lock();
-            let State { core, post, .. } = &mut *state;
-            let sleep_ms = core.tick(clock::mono_us()).unwrap_or(MAX_SLEEP_MS);
-            let store_ms = self.with_running(|running| settle(core, post, running?));
-            sleep_ms.min(store_ms.unwrap_or(MAX_SLEEP_MS)).min(MAX_SLEEP_MS)
-        };
-        self.alarm.wake_in(py, sleep_ms)?;
-        self.drive(py)
+    /// Has everything that is due done, and replies that may leave sent, before it returns.
+    fn settle(&self, py: Python<'_>) {
+        py.detach(|| {
+            self.runtime.ask(|pump, _| pump.settle());
+            // Settling comes at the end of that round, before the next order.
+            self.runtime.ask(|_, _| ());
+        });
     }
 
     /// Answers a request once everything that was done to the store so far is durable; if it never
@@ -144,59 +140,61 @@ impl Broker {
         subject: &str,
         payload: Vec<u8>,
         failed: Option<Vec<u8>>,
-    ) -> PyResult<()> {
-        {
-            let mut state = self.lock();
-            let end = self.with_running(|running| running.map(Running::end)).unwrap_or_default();
-            state.post.reply_at(end, cid, subject.as_bytes(), payload, failed);
-        }
-        self.end_round(py, true)
+    ) {
+        let end = |store: &Py<Store>| {
+            let store = store.get();
+            py.detach(|| store.with_open(|open| open.map(OpenStore::end)))
+        };
+        let end = self.store.as_ref().and_then(end).unwrap_or_default();
+        let subject = subject.to_owned();
+        self.runtime.order(move |pump, _| {
+            pump.engine().reply_at(end, cid, subject.as_bytes(), payload, failed);
+        });
     }
 
     /// Answers a request at once: only the connection that asked hears it.
-    fn answer(&self, py: Python<'_>, cid: u64, subject: &str, payload: &[u8]) -> PyResult<()> {
-        let used = self.count(|core, counter| {
-            core.answer(cid, subject.as_bytes(), b"", b"", payload, counter);
+    fn answer(&self, cid: u64, subject: &str, payload: Vec<u8>) {
+        let subject = subject.to_owned();
+        self.runtime.order(move |pump, now| {
+            pump.engine().answer(cid, subject.as_bytes(), &payload, now);
         });
-        if used {
-            self.end_round(py, true)?;
-        }
-        self.drive(py)
+    }
+
+    /// The reply that refuses what was asked at `subject`, in the shape of its command.
+    #[staticmethod]
+    fn refusal<'py>(py: Python<'py>, subject: &str, error: &str) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &shape_of(subject.as_bytes()).refusal(error))
     }
 
     /// A request without a reply subject was not carried out: its client is told, and it is counted.
-    fn refused(&self, py: Python<'_>, cid: u64, subject: &str) -> PyResult<()> {
-        self.lock().core.refused(cid, subject.as_bytes());
-        self.drive(py)
+    fn refused(&self, cid: u64, subject: &str) {
+        let subject = subject.to_owned();
+        self.runtime
+            .order(move |pump, _| pump.engine().front_mut().refused(cid, subject.as_bytes()));
     }
 
     /// Whether a client may publish to `subject`; one that is not there may not.
-    fn may_publish(&self, cid: u64, subject: &str) -> bool {
-        self.lock().core.may_publish(cid, subject.as_bytes())
+    fn may_publish(&self, py: Python<'_>, cid: u64, subject: &str) -> bool {
+        let subject = subject.to_owned();
+        let asked =
+            self.ask(py, move |pump| pump.engine().front().may_publish(cid, subject.as_bytes()));
+        asked.unwrap_or(false)
     }
 
-    /// A new connection: the protocol to give to the event loop.
-    #[pyo3(signature = (session, *, auth_required))]
-    fn connection(
-        slf: &Bound<'_, Self>,
-        session: Py<PyAny>,
-        auth_required: bool,
-    ) -> PyResult<Connection> {
-        let mut state = slf.get().lock();
-        let id = state.core.open(auth_required, clock::mono_us());
-        let cid = state.core.cid(id).unwrap_or_default();
-        let peer = Peer::new(session, Arc::clone(&slf.get().watch), name_of(id, cid));
-        let slot = id as usize;
-        if state.peers.len() <= slot {
-            state.peers.resize_with(slot + 1, || None);
-        }
-        state.peers[slot] = Some(Arc::clone(&peer));
-        Ok(Connection::new(slf.clone().unbind(), id, cid, peer))
+    /// The number of a new connection, whose `session` is told what happens to it.
+    fn connection(slf: &Bound<'_, Self>, session: Py<PyAny>) -> Connection {
+        let this = slf.get();
+        let cid = this.last_cid.fetch_add(1, Ordering::Relaxed) + 1;
+        let last_stats = Arc::default();
+        let entry = Session { object: session, last_stats: Arc::clone(&last_stats) };
+        this.python().sessions.insert(cid, entry);
+        Connection::new(Arc::clone(&this.runtime), cid, last_stats)
     }
 
     /// Other limits from now on.
     fn set_limits(&self, limits: &Limits) {
-        self.lock().core.set_limits(limits.0);
+        let limits = limits.0;
+        self.runtime.order(move |pump, _| pump.engine().front_mut().set_limits(limits));
     }
 
     /// Gives messages to `subject` to `handler(cid, subject, reply, headers, payload)`.
@@ -204,100 +202,130 @@ impl Broker {
         if !nats::is_valid(subject.as_bytes()) {
             return Err(PyValueError::new_err(format!("{subject:?} is not a valid subject")));
         }
-        let mut state = self.lock();
-        state.services.push(Arc::new(handler));
-        let service = (state.services.len() - 1) as u32;
-        state.core.serve(service, subject.as_bytes());
+        let service = {
+            let mut python = self.python();
+            python.services.push(Arc::new(handler));
+            (python.services.len() - 1) as u32
+        };
+        let subject = subject.to_owned();
+        self.runtime.order(move |pump, _| {
+            pump.engine().front_mut().serve(service, subject.as_bytes());
+        });
         Ok(())
     }
 
     /// Gives lines of the protocol to `handler(cid, text)`, or to nobody any more.
     #[pyo3(signature = (handler))]
     fn log_protocol(&self, handler: Option<Py<PyAny>>) {
-        let mut state = self.lock();
-        state.core.log_protocol(handler.is_some());
-        state.protocol_log = handler.map(Arc::new);
+        let wanted = handler.is_some();
+        self.python().protocol_log = handler.map(Arc::new);
+        self.runtime.order(move |pump, _| pump.engine().front_mut().log_protocol(wanted));
     }
 
     /// What the server says of itself in traces: the members of a JSON object, without its braces.
     fn introduce(&self, members: &str) {
-        self.lock().core.introduce(members);
+        let members = members.to_owned();
+        self.runtime.order(move |pump, _| pump.engine().front_mut().introduce(&members));
     }
 
-    /// Counters over all connections.
-    fn stats(&self) -> BrokerStats {
-        BrokerStats::new(&self.lock().core)
+    /// Counters over all connections; zeros once the broker has ended.
+    fn stats(&self, py: Python<'_>) -> BrokerStats {
+        let stats = self.ask(py, |pump| BrokerStats::new(pump.engine().front()));
+        stats.unwrap_or_default()
     }
 
-    /// The subscriptions of all connections.
-    fn subscriptions(&self) -> Vec<SubscriptionInfo> {
-        let state = self.lock();
-        let connections = 0..state.peers.len() as ConnId;
-        connections.flat_map(|id| state.core.subscriptions_of(id)).map(Into::into).collect()
+    /// Counters of these connections, without those that are gone.
+    fn connection_stats(&self, py: Python<'_>, cids: Vec<u64>) -> Vec<ConnectionStats> {
+        let found = self.ask(py, move |pump| {
+            let stats = |cid| pump.find(cid).and_then(|id| pump.engine().stats(id));
+            cids.into_iter().filter_map(stats).collect::<Vec<_>>()
+        });
+        let epoch_ms = clock::epoch_ms();
+        let stats = found.unwrap_or_default().into_iter();
+        stats.map(|stats| ConnectionStats::new(stats, epoch_ms)).collect()
+    }
+
+    /// The subscriptions of these connections.
+    fn subscriptions(&self, py: Python<'_>, cids: Vec<u64>) -> Vec<SubscriptionInfo> {
+        let found = self.ask(py, move |pump| {
+            let of = |cid| pump.find(cid).map(|id| pump.engine().subscriptions_of(id));
+            cids.into_iter().filter_map(of).flatten().collect::<Vec<_>>()
+        });
+        found.unwrap_or_default().into_iter().map(Into::into).collect()
     }
 }
 
 impl Broker {
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(left_in_the_middle)
+    fn python(&self) -> MutexGuard<'_, Handlers> {
+        self.python.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was read goes out with the rest of this round, or now if there is no loop.
-    pub fn end_round(&self, py: Python<'_>, store_used: bool) -> PyResult<()> {
-        if self.alarm.round_soon(py, store_used)? { Ok(()) } else { self.drive(py) }
-    }
-
-    /// What the store rings when more is durable.
-    fn bell(&self, py: Python<'_>) -> PyResult<Option<Socket>> {
-        let Some(store) = &self.store else { return Ok(None) };
-        Ok(Socket::new(store.bind(py).call_method0("fileno")?.extract()?))
-    }
-
-    pub fn with_running<T>(&self, call: impl FnOnce(Option<&Running>) -> T) -> T {
-        match &self.store {
-            Some(store) => store.get().with_running(call),
-            None => call(None),
-        }
-    }
-
-    /// Carries out input of a connection, by `run`, which gets the broker and the way to the store.
-    pub fn with_counter(
+    fn ask<T: Send + 'static>(
         &self,
         py: Python<'_>,
-        run: impl FnOnce(&mut broker::Broker, &mut Counter<'_>),
-    ) -> PyResult<()> {
-        let used = self.count(run);
-        self.end_round(py, used)
+        question: impl FnOnce(&mut mq9_runtime::Pump) -> T + Send + 'static,
+    ) -> Option<T> {
+        py.detach(|| self.runtime.ask(|pump, _| question(pump)))
     }
 
-    /// Calls `run` with the broker and the way to the store; whether that way was used.
-    fn count(&self, run: impl FnOnce(&mut broker::Broker, &mut Counter<'_>)) -> bool {
-        let mut state = self.lock();
-        let State { core, post, .. } = &mut *state;
-        self.with_running(|running| {
-            let mut counter = Counter::new(post, running.map(Running::store));
-            run(core, &mut counter);
-            counter.was_used()
-        })
+    fn session(&self, py: Python<'_>, cid: u64) -> Option<Py<PyAny>> {
+        self.python().sessions.get(&cid).map(|session| session.object.clone_ref(py))
     }
 
-    /// A connection is gone: what it held goes back to its groups.
-    pub fn forget(&self, py: Python<'_>, cid: u64) -> PyResult<()> {
-        {
-            let mut state = self.lock();
-            self.with_running(|running| {
-                if let Some(running) = running {
-                    let mut store = running.store().lock();
-                    state.post.disconnect(&mut store, cid, clock::now());
+    fn tell(&self, py: Python<'_>, notice: Notice) -> PyResult<()> {
+        match notice {
+            Notice::Connect { cid, options } => {
+                if let Some(session) = self.session(py, cid) {
+                    let options = PyBytes::new(py, &options);
+                    session.call_method1(py, pyo3::intern!(py, "on_connect"), (options,))?;
                 }
-            });
+            }
+            Notice::FirstCommand { cid } => {
+                if let Some(session) = self.session(py, cid) {
+                    session.call_method0(py, pyo3::intern!(py, "on_first_command"))?;
+                }
+            }
+            Notice::Request(request) => self.request(py, &request)?,
+            Notice::Line(line) => self.log(py, line.cid, &line.text)?,
+            Notice::LinesMissed(count) => {
+                self.log(py, 0, format!("{count} lines came too fast to be logged").as_bytes())?;
+            }
+            Notice::Secured { cid, facts } => {
+                if let Some(session) = self.session(py, cid) {
+                    let client = facts.client.map(Certificate::from);
+                    let facts = (facts.version, facts.cipher_suite, client);
+                    session.call_method1(py, pyo3::intern!(py, "on_secured"), facts)?;
+                }
+            }
+            Notice::Closed { cid, reason, detail, stats } => {
+                // The session holds the connection: nobody else could end that circle.
+                let ended = self.python().sessions.remove(&cid);
+                if let Some(Session { object, last_stats }) = ended {
+                    *last_stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+                    let name = pyo3::intern!(py, "on_closed");
+                    object.call_method1(py, name, (reason, detail))?;
+                }
+            }
         }
-        self.end_round(py, self.store.is_some())
+        Ok(())
     }
-}
 
-impl State {
-    pub fn peer(&self, id: ConnId) -> Option<Arc<Peer>> {
-        self.peers.get(id as usize)?.clone()
+    fn log(&self, py: Python<'_>, cid: u64, text: &[u8]) -> PyResult<()> {
+        let handler = self.python().protocol_log.clone();
+        if let Some(handler) = handler {
+            handler.call1(py, (cid, PyBytes::new(py, text)))?;
+        }
+        Ok(())
+    }
+
+    fn request(&self, py: Python<'_>, request: &Request) -> PyResult<()> {
+        let handler = self.python().services.get(request.service as usize).cloned();
+        let Some(handler) = handler else { return Ok(()) };
+        let text = |bytes: &[u8]| PyString::new(py, &String::from_utf8_lossy(bytes)).unbind();
+        let (subject, reply) = (text(&request.subject), text(&request.reply));
+        let (headers, payload) =
+            (PyBytes::new(py, &request.headers), PyBytes::new(py, &request.payload));
+        handler.call1(py, (request.cid, subject, reply, headers, payload))?;
+        Ok(())
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use mq9_core::broker;
+use mq9_core::front::{self, Front};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// What a connection may use.
 #[pyclass(frozen, module = "mq9._core")]
-pub struct Limits(pub broker::Limits);
+pub struct Limits(pub front::Limits);
 
 #[pymethods]
 impl Limits {
@@ -25,7 +25,7 @@ impl Limits {
         ping_max: u32,
         write_deadline_ms: u64,
     ) -> Self {
-        Self(broker::Limits {
+        Self(front::Limits {
             max_payload,
             max_control_line,
             max_pending,
@@ -39,7 +39,7 @@ impl Limits {
 
 /// What the clients of a user may publish and subscribe to.
 #[pyclass(frozen, module = "mq9._core")]
-pub struct Permissions(pub Arc<broker::Permissions>);
+pub struct Permissions(pub Arc<front::Permissions>);
 
 #[pymethods]
 impl Permissions {
@@ -58,7 +58,7 @@ impl Permissions {
             (None, None) => None,
             (max, ttl_ms) => Some((max.unwrap_or(0), ttl_ms.unwrap_or(0))),
         };
-        let builder = broker::PermissionsBuilder {
+        let builder = front::PermissionsBuilder {
             publish_allow,
             publish_deny,
             subscribe_allow,
@@ -71,6 +71,7 @@ impl Permissions {
 }
 
 /// Counters over all connections, past ones included.
+#[derive(Default)]
 #[pyclass(frozen, get_all, module = "mq9._core")]
 pub struct BrokerStats {
     connections: usize,
@@ -89,12 +90,12 @@ pub struct BrokerStats {
 }
 
 impl BrokerStats {
-    pub fn new(broker: &broker::Broker) -> Self {
-        let totals = broker.totals();
+    pub fn new(front: &Front) -> Self {
+        let totals = front.totals();
         Self {
-            connections: broker.connections(),
+            connections: front.connections(),
             total_connections: totals.connections,
-            subscriptions: broker.subscriptions(),
+            subscriptions: front.subscriptions(),
             in_msgs: totals.in_msgs,
             in_bytes: totals.in_bytes,
             out_msgs: totals.out_msgs,
@@ -126,7 +127,7 @@ pub struct ConnectionStats {
 
 impl ConnectionStats {
     /// Instants of the monotonic clock become Unix time by `epoch_ms`, what lies between the two.
-    pub fn new(stats: broker::ConnStats, epoch_ms: u64) -> Self {
+    pub fn new(stats: front::ConnStats, epoch_ms: u64) -> Self {
         Self {
             cid: stats.cid,
             in_msgs: stats.in_msgs,
@@ -153,8 +154,8 @@ pub struct SubscriptionInfo {
     max: u64,
 }
 
-impl From<broker::SubscriptionInfo> for SubscriptionInfo {
-    fn from(info: broker::SubscriptionInfo) -> Self {
+impl From<front::SubscriptionInfo> for SubscriptionInfo {
+    fn from(info: front::SubscriptionInfo) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Self {
             cid: info.cid,

@@ -194,6 +194,17 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<mq9_runtime::Failure> for Failure {
+    fn from(failure: mq9_runtime::Failure) -> Failure {
+        match failure {
+            mq9_runtime::Failure::Refused(error) => Failure::Refused(error),
+            mq9_runtime::Failure::Closed => Failure::Closed,
+            mq9_runtime::Failure::Broken => Failure::Broken,
+            mq9_runtime::Failure::ReadOnly => Failure::ReadOnly,
+        }
+    }
+}
+
 impl From<mq9_export::Error> for Failure {
     fn from(error: mq9_export::Error) -> Failure {
         match error {

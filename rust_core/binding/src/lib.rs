@@ -3,31 +3,22 @@
 //! Converts arguments, calls `mq9-core`, converts the results back. Decisions about the product
 //! belong in the core, everything per connection in Python.
 
-mod alarm;
+mod batch;
 mod broker;
 mod broker_types;
-mod clock;
 mod codes;
 mod connection;
-mod drive;
-mod durability;
 mod errors;
 mod export;
 mod json;
-mod mail;
 mod messages;
 mod panics;
-mod peer;
 mod policy_changes;
-mod reading;
-mod running;
 mod sockets;
 mod store;
 mod tls;
 mod types;
-mod upkeep;
 mod wait;
-mod watch;
 mod words;
 
 use pyo3::prelude::*;

@@ -1,7 +1,7 @@
 //! Messages on their way in and out, as Python sees them: frozen.
 
 use mq9_core::mailbox::Level;
-use mq9_core::post::{self, PostOptions};
+use mq9_core::protocol::{self, WireOptions};
 use mq9_core::store::{self, Fetched, Send};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -179,8 +179,8 @@ impl Message {
             headers: self.headers.bind(py).as_bytes(),
             payload: self.payload.bind(py).as_bytes(),
         };
-        let write = if delayed { post::delayed_entry } else { post::entry };
-        PyBytes::new(py, &write(&meta, &message, PostOptions { always_base64 }))
+        let write = if delayed { protocol::delayed_entry } else { protocol::entry };
+        PyBytes::new(py, &write(&meta, &message, WireOptions { always_base64 }))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

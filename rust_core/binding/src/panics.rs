@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 
 use pyo3::prelude::*;
 
-use crate::clock;
+use mq9_runtime::clock;
 
 /// From now on a panic anywhere in this process ends it, after a line to the standard error output and to the end of
 /// `log_file`. Nothing is closed in order.

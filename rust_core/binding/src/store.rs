@@ -11,15 +11,15 @@ use mq9_core::store::{
     Quotas,
 };
 use mq9_core::time::Now;
+use mq9_runtime::{OpenStore, clock};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::clock;
+use crate::batch::{append_many, number_of};
 use crate::errors::{Failure, Result};
 use crate::messages::{Completion, Message, Sent, Waiting, to_python};
 use crate::policy_changes::PolicyChanges;
-use crate::running::{Running, append_many, number_of};
 use crate::types::{Damage, MailboxInfo, StoreInfo};
 use crate::wait::wait_durable;
 use crate::words;
@@ -31,14 +31,13 @@ type Given = Option<(u64, u64)>;
 #[pyclass(frozen, module = "mq9._core")]
 pub struct Store {
     path: PathBuf,
-    running: RwLock<Option<Running>>,
+    open: RwLock<Option<OpenStore>>,
 }
 
 impl Store {
-    /// Calls with the running store, or not at all if it is closed. For short commands of the event
-    /// loop, which nobody else waits for: the interpreter is kept.
-    pub fn with_running<T>(&self, call: impl FnOnce(Option<&Running>) -> T) -> T {
-        call(self.running.read().unwrap_or_else(PoisonError::into_inner).as_ref())
+    /// Calls with the open store, or with nothing if it is closed.
+    pub fn with_open<T>(&self, call: impl FnOnce(Option<&OpenStore>) -> T) -> T {
+        call(self.open.read().unwrap_or_else(PoisonError::into_inner).as_ref())
     }
 
     /// Carries out a command of the core.
@@ -48,7 +47,7 @@ impl Store {
         now: Given,
         call: impl FnOnce(&mut mq9_core::store::Store, Now) -> mq9_core::error::Result<T> + Send,
     ) -> Result<T> {
-        self.enter(py, |running| running.write(|store| Ok(call(store, clock::given(now))?)))
+        self.enter(py, |open| open.write(|store| Ok(call(store, clock::given(now))?)))
     }
 
     /// The door: everything that may block, on a lock or on the disk, goes through here and leaves
@@ -56,17 +55,17 @@ impl Store {
     fn enter<T: Send>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&Running) -> Result<T> + Send,
+        call: impl FnOnce(&OpenStore) -> Result<T> + Send,
     ) -> Result<T> {
         py.detach(|| {
-            let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
-            call(running.as_ref().ok_or(Failure::Closed)?.check_whole()?)
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            call(open.as_ref().ok_or(Failure::Closed)?.check_whole()?)
         })
     }
 
     /// How far the log is durable, with everything done so far.
     pub fn durable_end(&self, py: Python<'_>) -> Result<Lsn> {
-        self.enter(py, |running| Ok(running.sync()?))
+        self.enter(py, |open| Ok(open.sync()?))
     }
 }
 
@@ -123,15 +122,15 @@ impl Store {
             checkpoint_bytes,
         };
         let every = Duration::from_millis(maintain_every_ms);
-        let running = py.detach(|| {
+        let open = py.detach(|| {
             let now = clock::given(now);
             if read_only {
-                Running::look(&path, options, now)
+                OpenStore::look(&path, options, now)
             } else {
-                Running::open(&path, options, every, now)
+                OpenStore::open(&path, options, every, now)
             }
         })?;
-        Ok(Store { path, running: RwLock::new(Some(running)) })
+        Ok(Store { path, open: RwLock::new(Some(open)) })
     }
 
     /// The directory.
@@ -143,14 +142,14 @@ impl Store {
     /// True once the store is closed.
     #[getter]
     fn closed(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.running.read().unwrap_or_else(PoisonError::into_inner).is_none())
+        py.detach(|| self.open.read().unwrap_or_else(PoisonError::into_inner).is_none())
     }
 
     /// Writes a checkpoint and closes the store; closing it again does nothing.
     fn close(&self, py: Python<'_>) -> Result<()> {
         py.detach(|| {
-            let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
-            running.take().map_or(Ok(()), Running::close)
+            let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+            Ok(open.take().map_or(Ok(()), OpenStore::close)?)
         })
     }
 
@@ -266,9 +265,9 @@ impl Store {
         now: Given,
     ) -> Result<Vec<i64>> {
         let sent = &Sent::collect(messages)?;
-        self.enter(py, |running| {
+        self.enter(py, |open| {
             let list: Vec<_> = sent.iter().map(Sent::borrow).collect();
-            running.write(|store| append_many(store, address, &list, clock::given(now)))
+            open.write(|store| append_many(store, address, &list, clock::given(now)))
         })
     }
 
@@ -346,10 +345,10 @@ impl Store {
             conn,
             user: None,
         };
-        let outcome = self.enter(py, |running| {
+        let outcome = self.enter(py, |open| {
             let fetch =
                 |store: &mut mq9_core::store::Store| Ok(store.fetch(request, clock::given(now))?);
-            if keeps_position { running.write(fetch) } else { running.read(fetch) }
+            if keeps_position { open.write(fetch) } else { open.read(fetch) }
         })?;
         Ok(match outcome {
             FetchOutcome::Messages(batch) => to_python(py, &batch)?.into_pyobject(py)?,
@@ -360,8 +359,8 @@ impl Store {
     /// Takes the answers of fetches whose wait is over.
     #[pyo3(signature = (*, now=None))]
     fn completions(&self, py: Python<'_>, now: Given) -> Result<Vec<Completion>> {
-        let done = self.enter(py, |running| {
-            running.read(|store| {
+        let done = self.enter(py, |open| {
+            open.read(|store| {
                 let now = clock::given(now);
                 store.tick(now);
                 Ok(store.completions(now))
@@ -373,14 +372,14 @@ impl Store {
 
     /// Gives up a wait; true if it was waiting.
     fn cancel_wait(&self, py: Python<'_>, waiter: u64) -> Result<bool> {
-        self.enter(py, |running| running.read(|store| Ok(store.cancel_wait(waiter))))
+        self.enter(py, |open| open.read(|store| Ok(store.cancel_wait(waiter))))
     }
 
     /// Ends the waits of a connection that has closed and returns what it held to its groups.
     #[pyo3(signature = (conn, *, now=None))]
     fn disconnect(&self, py: Python<'_>, conn: u64, now: Given) -> Result<()> {
-        self.enter(py, |running| {
-            running.read(|store| {
+        self.enter(py, |open| {
+            open.read(|store| {
                 store.disconnect(conn, clock::given(now));
                 Ok(())
             })
@@ -405,7 +404,7 @@ impl Store {
     ) -> Result<()> {
         let kind = words::ack_kind(kind, only, delay_ms)?;
         let ack = Ack { address, group, msg_ids: &msg_ids, kind };
-        self.enter(py, |running| running.write(|store| Ok(store.ack(&ack, clock::given(now))?)))
+        self.enter(py, |open| open.write(|store| Ok(store.ack(&ack, clock::given(now))?)))
     }
 
     /// Finds messages in `msg_id` order, without moving anything.
@@ -431,8 +430,8 @@ impl Store {
     ) -> Result<Vec<Py<Message>>> {
         let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
         let query = Query { key, tags: &tags, since_ms, after_id, limit, max_bytes, newest };
-        let batch = self.enter(py, |running| {
-            running.read(|store| Ok(store.query(address, &query, clock::given(now))?))
+        let batch = self.enter(py, |open| {
+            open.read(|store| Ok(store.query(address, &query, clock::given(now))?))
         })?;
         Ok(to_python(py, &batch)?)
     }
@@ -451,8 +450,8 @@ impl Store {
         max_bytes: u64,
         now: Given,
     ) -> Result<Vec<Py<Message>>> {
-        let batch = self.enter(py, |running| {
-            running.read(|store| {
+        let batch = self.enter(py, |open| {
+            open.read(|store| {
                 Ok(store.query_delayed(address, after_id, limit, max_bytes, clock::given(now))?)
             })
         })?;
@@ -482,7 +481,7 @@ impl Store {
     fn mailbox(&self, py: Python<'_>, address: &str, now: Given) -> Result<MailboxInfo> {
         let look =
             |store: &mut mq9_core::store::Store| Ok(store.mailbox(address, clock::given(now))?);
-        let info = self.enter(py, |running| running.read(look))?;
+        let info = self.enter(py, |open| open.read(look))?;
         Ok(MailboxInfo::new(py, info)?)
     }
 
@@ -495,8 +494,8 @@ impl Store {
         limit: usize,
         now: Given,
     ) -> Result<(Vec<MailboxInfo>, Option<u32>)> {
-        let (list, next) = self.enter(py, |running| {
-            running.read(|store| {
+        let (list, next) = self.enter(py, |open| {
+            open.read(|store| {
                 store.tick(clock::given(now));
                 Ok(store.mailboxes(start, limit))
             })
@@ -507,65 +506,65 @@ impl Store {
 
     /// What is known of the store.
     fn info(&self, py: Python<'_>) -> Result<StoreInfo> {
-        self.enter(py, |running| {
-            let (info, waiting, refusals) = running.read(|store| {
+        self.enter(py, |open| {
+            let (info, waiting, refusals) = open.read(|store| {
                 let owned = |cause: Option<&str>| cause.map(str::to_owned);
                 let (now, last) = (owned(store.refusing()), owned(store.last_refusal()));
                 let refusals = (now, last, store.refused());
-                Ok((store.info(), store.waiting(), refusals))
-            })?;
-            let stopped = running.durability().stopped();
-            Ok(StoreInfo::new(info, waiting, stopped, refusals, running.upkeep().failure()))
+                (store.info(), store.waiting(), refusals)
+            });
+            let stopped = open.durability().stopped();
+            Ok(StoreInfo::new(info, waiting, stopped, refusals, open.upkeep().failure()))
         })
     }
 
     /// What was found damaged since the store was opened, opening included.
     fn damage(&self, py: Python<'_>) -> Result<Vec<Damage>> {
-        self.enter(py, |running| {
-            running.read(|store| Ok(store.damage().iter().map(Damage::new).collect()))
+        self.enter(py, |open| {
+            open.read(|store| Ok(store.damage().iter().map(Damage::new).collect()))
         })
     }
 
     /// Does what is due by the clock; true if more is due already.
     #[pyo3(signature = (*, now=None))]
     fn tick(&self, py: Python<'_>, now: Given) -> Result<bool> {
-        self.enter(py, |running| running.read(|store| Ok(store.tick(clock::given(now)))))
+        self.enter(py, |open| open.read(|store| Ok(store.tick(clock::given(now)))))
     }
 
     /// Milliseconds until something is due by the clock, or None.
     #[pyo3(signature = (*, now=None))]
     fn sleep_ms(&self, py: Python<'_>, now: Given) -> Result<Option<u64>> {
-        self.enter(py, |running| running.read(|store| Ok(store.sleep_ms(clock::given(now)))))
+        self.enter(py, |open| open.read(|store| Ok(store.sleep_ms(clock::given(now)))))
     }
 
     /// Writes a checkpoint, so that the next open is quick.
     fn checkpoint(&self, py: Python<'_>) -> Result<()> {
-        self.enter(py, |running| Ok(running.check_writable()?.upkeep().checkpoint()?))
+        self.enter(py, |open| Ok(open.check_writable()?.upkeep().checkpoint()?))
     }
 
     /// Does the upkeep that is due; true if something was done.
     fn maintain(&self, py: Python<'_>) -> Result<bool> {
-        self.enter(py, |running| Ok(running.check_writable()?.upkeep().round()?))
+        self.enter(py, |open| Ok(open.check_writable()?.upkeep().round()?))
     }
 
     /// Keeps segments from `segment` on for a reader of the log, dead ones up to `most_bytes`; 0 keeps none.
     fn keep_segments(&self, py: Python<'_>, segment: u32, most_bytes: u64) -> Result<()> {
         let kept = Kept { from_segment: segment, most_bytes };
         let kept = (most_bytes > 0).then_some(kept);
-        self.enter(py, |running| {
-            running.store().lock().keep(kept);
+        self.enter(py, |open| {
+            open.store().lock().keep(kept);
             Ok(())
         })
     }
 
     /// The end of the log: what was done so far is promised once acknowledged this far.
     fn end(&self, py: Python<'_>) -> Result<u64> {
-        self.enter(py, |running| running.read(|store| Ok(store.end().number())))
+        self.enter(py, |open| open.read(|store| Ok(store.end().number())))
     }
 
     /// How far the log is acknowledged.
     fn acknowledged(&self, py: Python<'_>) -> Result<u64> {
-        self.enter(py, |running| Ok(running.durability().acknowledged().number()))
+        self.enter(py, |open| Ok(open.durability().acknowledged().number()))
     }
 
     /// Blocks until the log is acknowledged up to `ticket`, or up to its end.
@@ -577,24 +576,24 @@ impl Store {
         timeout_ms: Option<u64>,
     ) -> Result<()> {
         let until = timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
-        let begin = |running: &Running| Ok((running.durability().clone(), running.ticket(ticket)?));
+        let begin = |open: &OpenStore| Ok((open.durability().clone(), open.ticket(ticket)?));
         let (durability, ticket) = self.enter(py, begin)?;
         wait_durable(py, &durability, ticket, until)
     }
 
     /// A descriptor that becomes readable when more has been acknowledged or writes have stopped.
     fn fileno(&self, py: Python<'_>) -> Result<i32> {
-        self.enter(py, |running| {
-            let descriptor = running.durability().descriptor();
+        self.enter(py, |open| {
+            let descriptor = open.durability().descriptor();
             descriptor.map_err(|e| Failure::io("make", "a descriptor", e))
         })
     }
 
     /// Resets the descriptor of `fileno` and returns how far the log is acknowledged.
     fn read_acknowledged(&self, py: Python<'_>) -> Result<u64> {
-        self.enter(py, |running| {
-            running.durability().reset();
-            Ok(running.durability().acknowledged().number())
+        self.enter(py, |open| {
+            open.durability().reset();
+            Ok(open.durability().acknowledged().number())
         })
     }
 }

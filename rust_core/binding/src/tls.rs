@@ -8,9 +8,7 @@ use pyo3::prelude::*;
 
 /// Settings of TLS whose files were read and found usable.
 #[pyclass(frozen, module = "mq9._core")]
-pub struct TlsConfig(
-    #[expect(dead_code, reason = "connections are not made from it yet")] tls::TlsConfig,
-);
+pub struct TlsConfig(pub tls::TlsConfig);
 
 #[pymethods]
 impl TlsConfig {

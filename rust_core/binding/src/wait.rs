@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use mq9_core::log::Lsn;
 use pyo3::prelude::*;
 
-use crate::durability::Durability;
 use crate::errors::{Failure, Result};
+use mq9_runtime::Durability;
 
 /// Longest time without a look at signals, so that Ctrl-C ends a wait.
 const SIGNALS: Duration = Duration::from_millis(100);

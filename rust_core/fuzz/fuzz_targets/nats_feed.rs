@@ -1,10 +1,19 @@
-//! The bytes of a client: no input makes the broker panic, and it does not matter where they were
-//! split. Input: lengths of pieces, then the bytes.
+//! The bytes of a client through the engine that production runs, with a store behind it: no input makes it panic or
+//! disagree with itself, and it does not matter where it was split. Input: lengths of pieces, then the bytes.
 
 #![no_main]
 
+use std::sync::Arc;
+
 use libfuzzer_sys::fuzz_target;
-use mq9_core::broker::{Broker, ConnId, Event, Limits, Terms};
+use mq9_core::engine::Engine;
+use mq9_core::front::{ConnId, Event, Limits, Terms};
+use mq9_core::protocol::WireOptions;
+use mq9_core::store::{FairLock, NewMailbox, Options, Store};
+use mq9_core::time::Moment;
+use mq9_sim::SimDisk;
+
+const NOW: Moment = Moment { wall_us: 1_700_000_000_000_000, mono_us: 1_000_000 };
 
 fuzz_target!(|data: &[u8]| {
     let Some((&count, rest)) = data.split_first() else { return };
@@ -27,28 +36,42 @@ fuzz_target!(|data: &[u8]| {
 /// What the client and another one hear, and how the client's connection ended.
 fn run(parts: &[&[u8]]) -> (Vec<u8>, Vec<u8>, Option<bool>) {
     let limits = Limits { max_payload: 512, max_control_line: 64, ..Limits::default() };
-    let mut broker = Broker::new(limits, 1, 0);
-    broker.serve(0, b"$SYS.>");
-    let (other, client) = (broker.open(false, 0), broker.open(false, 0));
+    let store = Store::open(Arc::new(SimDisk::new()), Options::default(), 42, NOW.into());
+    let store = Arc::new(FairLock::new(store.expect("an empty disk")));
+    let new = NewMailbox { address: "m", ..NewMailbox::default() };
+    store.lock().create_mailbox(&new, NOW.into()).expect("a new mailbox");
+    let mut engine =
+        Engine::new(limits, WireOptions::default(), Some(Arc::clone(&store)), 1, NOW);
+    engine.front_mut().serve(0, b"$SYS.>");
+    let (other, client) = (engine.open(1, false, NOW), engine.open(2, false, NOW));
     let mut closed = None;
-    broker.feed(other, b"CONNECT {}\r\nSUB a.> 1\r\nSUB b q 2\r\n", &mut (), 0);
-    settle(&mut broker, client, &mut closed);
-    let mut heard = Vec::new();
+    engine.feed(other, b"CONNECT {}\r\nSUB a.> 1\r\nSUB b q 2\r\n", NOW);
+    decide(&mut engine, client, &mut closed);
     for part in parts {
-        broker.feed(client, part, &mut (), 0);
-        settle(&mut broker, client, &mut closed);
-        heard.extend_from_slice(broker.unwritten(client));
-        broker.written(client, usize::MAX);
+        engine.feed(client, part, NOW);
+        decide(&mut engine, client, &mut closed);
     }
-    let others = broker.unwritten(other).to_vec();
-    broker.remove(client);
-    broker.remove(other);
-    assert_eq!((broker.connections(), broker.subscriptions()), (0, 0));
+    settle(&mut engine, &store);
+    decide(&mut engine, client, &mut closed);
+    let heard = engine.front().unwritten(client).to_vec();
+    let others = engine.front().unwritten(other).to_vec();
+    engine.remove(client, NOW);
+    engine.remove(other, NOW);
+    settle(&mut engine, &store);
+    assert_eq!((engine.front().connections(), engine.front().subscriptions()), (0, 0));
+    assert_eq!(store.lock().waiting(), 0);
     (heard, others, closed)
 }
 
-fn settle(broker: &mut Broker, client: ConnId, closed: &mut Option<bool>) {
-    while let Some(event) = broker.next_event() {
+fn settle(engine: &mut Engine, store: &FairLock) {
+    engine.settle(NOW);
+    store.lock().sync().expect("a sound disk");
+    engine.settle(NOW);
+    engine.check_invariants();
+}
+
+fn decide(engine: &mut Engine, client: ConnId, closed: &mut Option<bool>) {
+    while let Some(event) = engine.next_event(NOW) {
         match event {
             Event::Connect { conn, options } => {
                 let terms = Terms {
@@ -59,9 +82,11 @@ fn settle(broker: &mut Broker, client: ConnId, closed: &mut Option<bool>) {
                     no_responders: !options.contains(&b'n'),
                     ..Terms::default()
                 };
-                broker.accept(conn, terms, &mut (), 0);
+                engine.accept(conn, terms, NOW);
             }
-            Event::Trace(trace) => broker.publish_trace(&trace, "T"),
+            Event::Request(request) => {
+                engine.front_mut().requests_taken(request.cid, 1, request.bytes());
+            }
             Event::Close { conn, abort } if conn == client => *closed = Some(abort),
             _ => {}
         }

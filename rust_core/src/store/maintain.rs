@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
-use super::turns::left_in_the_middle;
+use super::fair_lock::left_in_the_middle;
 use super::{Compactor, Store};
 use crate::error::{Error, Result};
 use crate::log::{FullSegment, NewSegment};

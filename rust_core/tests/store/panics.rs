@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mq9_core::error::Error;
 use mq9_core::log::SyncThread;
-use mq9_core::store::{NewMailbox, Options, Query, Send, Shared, Store, Turns};
+use mq9_core::store::{FairLock, NewMailbox, Options, Query, Send, Shared, Store};
 use mq9_core::time::Now;
 use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
 
@@ -37,20 +37,20 @@ fn stored(store: &mut Store) -> Vec<Vec<u8>> {
 #[test]
 fn a_store_that_a_panic_left_half_changed_is_not_entered_again() {
     let (sim, faults) = (SimDisk::new(), Faults::new());
-    let turns = Turns::new(filled(&sim, &faults));
-    assert!(!turns.is_broken());
+    let lock = FairLock::new(filled(&sim, &faults));
+    assert!(!lock.is_broken());
     faults.fail(Operation::Write, Fault::panic());
     let change = || {
-        let mut store = turns.lock();
+        let mut store = lock.lock();
         store.send("a", &Send::new(b"half"), NOW).unwrap();
         store.flush()
     };
     assert!(catch_unwind(AssertUnwindSafe(change)).is_err());
     faults.clear();
-    assert!(turns.is_broken());
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(turns.lock()))).is_err());
-    assert!(catch_unwind(AssertUnwindSafe(|| turns.with(|store| store.flush()))).is_err());
-    assert!(turns.into_inner().is_none(), "nothing of it is saved");
+    assert!(lock.is_broken());
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(lock.lock()))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| lock.with(|store| store.flush()))).is_err());
+    assert!(lock.take().is_none(), "nothing of it is saved");
     let before = vec![b"before".to_vec()];
     assert_eq!(stored(&mut opened(&sim, &faults)), before);
     assert_eq!(stored(&mut opened(&sim.crash_strict(), &faults)), before);

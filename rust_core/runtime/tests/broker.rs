@@ -1,0 +1,249 @@
+//! The running thread: real sockets, a store on disk, and nobody who listens to its notices.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mq9_core::engine::Engine;
+use mq9_core::front::{Limits, Terms};
+use mq9_core::log::SyncMode;
+use mq9_core::protocol::WireOptions;
+use mq9_core::store::{NewMailbox, Options, Store};
+use mq9_runtime::{Failure, Greeting, Notice, OpenStore, Runtime, clock};
+
+struct Server {
+    runtime: Runtime,
+    store: OpenStore,
+    listener: TcpListener,
+    connections: u64,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    fn new(limits: Limits) -> Server {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { sync: SyncMode::Interval { ms: 100 }, ..Options::default() };
+        let every = Duration::from_millis(200);
+        let store = OpenStore::open(folder.path(), options, every, clock::now()).unwrap();
+        let new = NewMailbox { address: "m", ..NewMailbox::default() };
+        let create = |open: &mut Store| open.create_mailbox(&new, clock::now());
+        store.write(|open| create(open).map_err(Failure::from)).unwrap();
+        let lock = Arc::clone(store.store());
+        let engine = Engine::new(limits, WireOptions::default(), Some(lock), 1, clock::moment());
+        let runtime = Runtime::start(engine, Some(&store)).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Server { runtime, store, listener, connections: 0, _folder: folder }
+    }
+
+    /// A client that was met and is let in without being asked who it is.
+    fn client(&mut self) -> Client {
+        let socket = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_nodelay(true).unwrap();
+        let accepted = self.listener.accept().unwrap().0;
+        accepted.set_nonblocking(true).unwrap();
+        self.connections += 1;
+        let cid = self.connections;
+        let greeting = Greeting {
+            info: b"INFO {}\r\n".to_vec(),
+            must_authenticate: false,
+            auth_timeout_ms: None,
+            tls: None,
+            paused: false,
+        };
+        let accepted = OwnedFd::from(accepted);
+        self.runtime.order(move |pump, now| pump.adopt(cid, accepted, greeting, now));
+        let mut client = Client { reader: BufReader::new(socket), requests: 0 };
+        assert_eq!(client.line(), "INFO {}");
+        client.say(b"CONNECT {}\r\nSUB in.* 1\r\n");
+        until(|| self.hear().iter().any(|notice| matches!(notice, Notice::Connect { .. })));
+        let terms = Terms { verbose: false, pedantic: false, ..Terms::default() };
+        self.runtime.order(move |pump, now| pump.accept(cid, terms, now));
+        client.say(b"PING\r\n");
+        assert_eq!(client.line(), "PONG");
+        client
+    }
+
+    fn hear(&self) -> Vec<Notice> {
+        self.runtime.notices().take(10_000)
+    }
+
+    fn closed(&self) -> Vec<(u64, String)> {
+        let closed = |notice| match notice {
+            Notice::Closed { cid, reason, .. } => Some((cid, reason)),
+            _ => None,
+        };
+        self.hear().into_iter().filter_map(closed).collect()
+    }
+}
+
+struct Client {
+    reader: BufReader<TcpStream>,
+    requests: u64,
+}
+
+impl Client {
+    fn say(&mut self, bytes: &[u8]) {
+        self.reader.get_mut().write_all(bytes).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn message(&mut self) -> String {
+        let line = self.line();
+        assert!(line.starts_with("MSG "), "{line}");
+        let mut payload = vec![0; line.rsplit(' ').next().unwrap().parse::<usize>().unwrap() + 2];
+        self.reader.read_exact(&mut payload).unwrap();
+        String::from_utf8(payload).unwrap().trim_end().to_owned()
+    }
+
+    fn request(&mut self, subject: &str, payload: &[u8]) {
+        self.requests += 1;
+        let line = format!("PUB $mq9.AI.{subject} in.{} {}\r\n", self.requests, payload.len());
+        self.say(&[line.as_bytes(), payload, b"\r\n"].concat());
+    }
+
+    fn ask(&mut self, subject: &str, payload: &[u8]) -> String {
+        self.request(subject, payload);
+        self.message()
+    }
+}
+
+/// Waits for what happens on another thread.
+fn until(mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "it does not happen");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn messages_are_sent_fetched_and_acknowledged_though_nobody_hears_notices() {
+    let mut server = Server::new(Limits::default());
+    let (mut sender, mut worker) = (server.client(), server.client());
+    worker.request("MSG.FETCH.m", br#"{"group_name":"g","config":{"max_wait_ms":60000}}"#);
+    assert_eq!(
+        sender.ask("MSG.FETCH.m", br#"{"config":{"max_wait_ms":0}}"#),
+        r#"{"error":"","messages":[]}"#
+    );
+    assert_eq!(sender.ask("MSG.SEND.m", b"job"), r#"{"error":"","msg_id":0}"#);
+    assert!(worker.message().contains(r#""payload":"job""#));
+    assert_eq!(worker.ask("MSG.ACK.m", br#"{"group_name":"g","msg_id":0}"#), r#"{"error":""}"#);
+    worker.say(b"PING\r\n");
+    assert_eq!(worker.line(), "PONG");
+}
+
+#[test]
+fn a_wait_ends_by_itself_on_a_quiet_broker() {
+    let mut server = Server::new(Limits::default());
+    let mut client = server.client();
+    let empty = r#"{"error":"","messages":[]}"#;
+    assert_eq!(client.ask("MSG.FETCH.m", br#"{"config":{"max_wait_ms":60}}"#), empty);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off_and_others_are_served() {
+    let limits = Limits { max_pending: 1 << 20, ..Limits::default() };
+    let mut server = Server::new(limits);
+    let (mut deaf, mut sender) = (server.client(), server.client());
+    deaf.say(b"SUB news 2\r\nPING\r\n");
+    assert_eq!(deaf.line(), "PONG");
+    let news = [b"PUB news 65536\r\n".as_slice(), &[b'x'; 65_536], b"\r\n"].concat();
+    let mut closed = Vec::new();
+    until(|| {
+        sender.say(&news);
+        assert!(sender.ask("MSG.SEND.m", b"x").contains(r#""error":"""#));
+        closed.extend(server.closed());
+        !closed.is_empty()
+    });
+    assert_eq!(closed, [(1, "Slow Consumer (Pending Bytes)".to_owned())]);
+}
+
+#[test]
+fn requests_that_nobody_takes_are_bounded_and_read_on_when_they_are_taken() {
+    let mut server = Server::new(Limits::default());
+    server.runtime.order(|pump, _| pump.engine().front_mut().serve(0, b"$mq9.AI.X.>"));
+    let (mut asker, mut bystander) = (server.client(), server.client());
+    let request = b"PUB $mq9.AI.X.y in.1 1000\r\n".to_vec();
+    let request = [request, vec![b'x'; 1000], b"\r\n".to_vec()].concat();
+    for _ in 0..1000 {
+        asker.say(&request);
+    }
+    asker.say(b"PING\r\n");
+    let mut taken: Vec<(u64, usize)> = Vec::new();
+    let mut take = |server: &Server| {
+        let notices = server.hear();
+        let requests = notices.into_iter().filter_map(|notice| match notice {
+            Notice::Request(request) => Some((request.cid, request.bytes())),
+            _ => None,
+        });
+        taken.extend(requests);
+        std::mem::take(&mut taken)
+    };
+    let mut first = Vec::new();
+    until(|| {
+        first.extend(take(&server));
+        first.len() >= 256
+    });
+    // Much later there are no more of them: the connection is not read from.
+    for _ in 0..20 {
+        assert!(bystander.ask("MSG.SEND.m", b"x").contains(r#""error":"""#));
+        first.extend(take(&server));
+    }
+    assert_eq!(first.len(), 256);
+    let mut all = first.len();
+    let mut some = first;
+    until(|| {
+        let (count, bytes) = (some.len(), some.iter().map(|(_, bytes)| bytes).sum());
+        server.runtime.order(move |pump, _| {
+            pump.engine().front_mut().requests_taken(1, count, bytes);
+        });
+        some = take(&server);
+        all += some.len();
+        all == 1000
+    });
+    assert_eq!(asker.line(), "PONG");
+}
+
+#[test]
+fn what_a_client_is_told_before_the_end_arrives_and_the_end_is_told() {
+    let mut server = Server::new(Limits::default());
+    let mut client = server.client();
+    server.runtime.order(|pump, _| pump.close(1, Some(b"Go away"), "Told To".to_owned()));
+    assert_eq!(client.line(), "-ERR 'Go away'");
+    assert_eq!(client.line(), "");
+    let mut closed = Vec::new();
+    until(|| {
+        closed.extend(server.closed());
+        !closed.is_empty()
+    });
+    assert_eq!(closed, [(1, "Told To".to_owned())]);
+    drop(server.client());
+    until(|| {
+        closed.extend(server.closed());
+        closed.len() == 2
+    });
+    assert_eq!(closed[1], (2, "Client Closed".to_owned()));
+}
+
+#[test]
+fn a_stopped_thread_answers_nothing_and_the_store_can_be_closed() {
+    let mut server = Server::new(Limits::default());
+    let mut client = server.client();
+    assert!(client.ask("MSG.SEND.m", b"kept").contains(r#""error":"""#));
+    assert_eq!(server.runtime.ask(|pump, _| pump.engine().totals().connections), Some(1));
+    server.runtime.stop();
+    assert_eq!(server.runtime.ask(|_, _| ()), None);
+    server.runtime.order(|_, _| unreachable!("it has stopped"));
+    let Server { runtime, store, .. } = server;
+    drop(runtime);
+    store.close().unwrap();
+}

@@ -1,0 +1,128 @@
+//! Every command of the protocol in one table: its subject, who carries it out, and how a refusal looks.
+//!
+//! Knows neither clients nor mailboxes.
+
+/// Subjects of the broker itself: no client can listen in, however wide its wildcard.
+pub const PREFIX: &[u8] = b"$mq9.AI.";
+/// Where messages are sent: then the address.
+pub const SEND: &[u8] = b"$mq9.AI.MSG.SEND.";
+/// Where messages are fetched: then the address.
+pub const FETCH: &[u8] = b"$mq9.AI.MSG.FETCH.";
+/// Where deliveries are acknowledged: then the address.
+pub const ACK: &[u8] = b"$mq9.AI.MSG.ACK.";
+/// Where deliveries of the raw format are acknowledged: then group in base64url, `msg_id`, address.
+pub const RAW_ACK: &[u8] = b"$mq9.AI.MSG.RACK.";
+
+/// The members a reply has besides `error`, here with the values they have in a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// `error` alone.
+    Plain,
+    /// With `msg_id`.
+    Sent,
+    /// With `messages`.
+    Messages,
+    /// No JSON: messages of their own, and a status.
+    Raw,
+    /// With `deleted`.
+    Deleted,
+    /// With `mail_address`.
+    Created,
+    /// With `removed`.
+    Removed,
+    /// With `purged`.
+    Purged,
+    /// With `agents` and `total`.
+    Agents,
+    /// With `mailboxes`.
+    Mailboxes,
+    /// With `mailbox`.
+    Mailbox,
+}
+
+impl Shape {
+    /// What stands behind the error in a refusal.
+    pub fn rest(self) -> &'static str {
+        match self {
+            Shape::Plain | Shape::Raw => "}",
+            Shape::Sent => r#","msg_id":-1}"#,
+            Shape::Messages => r#","messages":[]}"#,
+            Shape::Deleted => r#","deleted":false}"#,
+            Shape::Created => r#","mail_address":""}"#,
+            Shape::Removed => r#","removed":false}"#,
+            Shape::Purged => r#","purged":0}"#,
+            Shape::Agents => r#","agents":[],"total":0}"#,
+            Shape::Mailboxes => r#","mailboxes":[]}"#,
+            Shape::Mailbox => r#","mailbox":null}"#,
+        }
+    }
+
+    /// A reply that refuses.
+    pub fn refusal(self, error: &str) -> Vec<u8> {
+        let mut text = b"{\"error\":".to_vec();
+        // A Vec takes everything, and text is always JSON.
+        let _ = serde_json::to_writer(&mut text, error);
+        text.extend_from_slice(self.rest().as_bytes());
+        text
+    }
+}
+
+/// Who carries out a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The partition of its mailbox: once per message.
+    Partition,
+    /// The caller of the engine: a control command.
+    Caller,
+    /// The caller, who also asks who the client is: an operator, an owner, a user with a permission or a quota of
+    /// its own. A responder must not be made to give it in its own name.
+    CallerForUser,
+}
+
+/// One command.
+#[derive(Debug)]
+pub struct Command {
+    /// What stands behind [`PREFIX`]; one that ends in a dot goes on with an address or more.
+    pub name: &'static str,
+    /// Who carries it out.
+    pub by: By,
+    /// How it answers.
+    pub shape: Shape,
+}
+
+/// All of them.
+pub const COMMANDS: [Command; 18] = [
+    command("MSG.SEND.", By::Partition, Shape::Sent),
+    command("MSG.FETCH.", By::Partition, Shape::Messages),
+    command("MSG.ACK.", By::Partition, Shape::Plain),
+    command("MSG.RACK.", By::Partition, Shape::Plain),
+    command("MSG.QUERY.", By::Caller, Shape::Messages),
+    command("MSG.DELETE.", By::Caller, Shape::Deleted),
+    command("MAILBOX.CREATE", By::CallerForUser, Shape::Created),
+    command("MAILBOX.UPDATE.", By::CallerForUser, Shape::Created),
+    command("MAILBOX.REMOVE.", By::CallerForUser, Shape::Removed),
+    command("MAILBOX.PURGE.", By::CallerForUser, Shape::Purged),
+    command("GROUP.REMOVE.", By::CallerForUser, Shape::Removed),
+    command("PUBLIC.LIST", By::Caller, Shape::Mailboxes),
+    command("AGENT.DISCOVER", By::CallerForUser, Shape::Agents),
+    command("AGENT.", By::CallerForUser, Shape::Plain),
+    command("ADMIN.STATUS", By::CallerForUser, Shape::Plain),
+    command("ADMIN.MAILBOX.LIST", By::CallerForUser, Shape::Mailboxes),
+    command("ADMIN.MAILBOX.SHOW.", By::CallerForUser, Shape::Mailbox),
+    command("ADMIN.", By::CallerForUser, Shape::Plain),
+];
+
+const fn command(name: &'static str, by: By, shape: Shape) -> Command {
+    Command { name, by, shape }
+}
+
+/// The command that is given by publishing to `subject`.
+pub fn find(subject: &[u8]) -> Option<&'static Command> {
+    let name = subject.strip_prefix(PREFIX)?;
+    COMMANDS.iter().find(|command| name.starts_with(command.name.as_bytes()))
+}
+
+/// How the command at `subject` answers; one that does not exist has `error` alone.
+pub fn shape_of(subject: &[u8]) -> Shape {
+    find(subject).map_or(Shape::Plain, |command| command.shape)
+}

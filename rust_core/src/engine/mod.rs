@@ -1,0 +1,193 @@
+//! The broker without threads, sockets and clocks: clients in front, mailboxes behind, and the order in which things
+//! happen.
+//!
+//! Owns the one pump there is. The caller feeds what clients say, settles, writes the output of each connection, and
+//! does what events ask for; tests do the same as the running broker. Front and partition meet here and nowhere else,
+//! through commands and replies.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::front::{
+    ConnId, ConnStats, Event, Front, Limits, Permissions, SubscriptionInfo, Terms, Totals,
+};
+use crate::log::Lsn;
+use crate::partition::Partition;
+use crate::protocol::WireOptions;
+use crate::store::FairLock;
+use crate::time::Moment;
+
+/// Clients, mailboxes, and what passes between them.
+pub struct Engine {
+    front: Front,
+    partition: Partition,
+    /// When the partition has something to do by itself, in ms of the monotonic clock.
+    partition_due_ms: Option<u64>,
+}
+
+impl Engine {
+    /// An engine without clients. `seed` makes its choices among queue members; without a store there are no mailboxes.
+    pub fn new(
+        limits: Limits,
+        options: WireOptions,
+        store: Option<Arc<FairLock>>,
+        seed: u64,
+        now: Moment,
+    ) -> Engine {
+        Engine {
+            front: Front::new(limits, seed, now.mono_us),
+            partition: Partition::new(store, options),
+            // Whatever was due when the store was opened.
+            partition_due_ms: Some(0),
+        }
+    }
+
+    /// Takes in a connection by the number that clients and logs see.
+    pub fn open(&mut self, cid: u64, must_authenticate: bool, now: Moment) -> ConnId {
+        self.front.open(cid, must_authenticate, now.mono_us)
+    }
+
+    /// A client has said something: commands that are complete are carried out.
+    pub fn feed(&mut self, id: ConnId, chunk: &[u8], now: Moment) {
+        let mut access = self.partition.access(now.into());
+        self.front.feed(id, chunk, &mut access, now.mono_us);
+    }
+
+    /// Lets a client in on these terms and goes on with what it said meanwhile.
+    pub fn accept(&mut self, id: ConnId, terms: Terms, now: Moment) {
+        let mut access = self.partition.access(now.into());
+        self.front.accept(id, terms, &mut access, now.mono_us);
+    }
+
+    /// Other permissions from now on; subscriptions and waits they do not allow end.
+    pub fn set_permissions(&mut self, id: ConnId, rules: Option<Arc<Permissions>>, now: Moment) {
+        let mut access = self.partition.access(now.into());
+        self.front.set_permissions(id, rules, &mut access);
+    }
+
+    /// The connection is a user's from now on, or nobody's: what it waits for is counted to that user.
+    pub fn set_user(&mut self, id: ConnId, user: Option<Arc<str>>) {
+        if let Some(cid) = self.front.cid(id) {
+            self.partition.set_user(cid, user);
+        }
+    }
+
+    /// The connection is gone: what it held goes back to its groups.
+    pub fn remove(&mut self, id: ConnId, now: Moment) {
+        if let Some(cid) = self.front.cid(id) {
+            self.front.remove(id);
+            self.partition.disconnect(cid, now.into());
+        }
+    }
+
+    /// Answers a control command once the log is durable up to `end`, or with `failed` if it never will be.
+    pub fn reply_at(
+        &mut self,
+        end: Lsn,
+        cid: u64,
+        subject: &[u8],
+        payload: Vec<u8>,
+        failed: Option<Vec<u8>>,
+    ) {
+        self.partition.reply_at(end, cid, subject, payload, failed);
+    }
+
+    /// Answers a request at once: only the connection that asked hears it.
+    pub fn answer(&mut self, cid: u64, subject: &[u8], payload: &[u8], now: Moment) {
+        let mut access = self.partition.access(now.into());
+        self.front.answer(cid, subject, b"", b"", payload, &mut access);
+    }
+
+    /// Whether something was done since [`Engine::settle`] that it has to finish, or something is due.
+    pub fn wants_to_settle(&self, now: Moment) -> bool {
+        self.partition.is_used() || self.front.may_have_room() || self.due_in_ms(now) == Some(0)
+    }
+
+    /// Does what is due, writes what was logged, and lets the replies go that are true by now.
+    pub fn settle(&mut self, now: Moment) {
+        self.front.tick(now.mono_us);
+        let settled = self.partition.settle(now.into());
+        self.partition_due_ms =
+            settled.and_then(|settled| Some(now.mono_ms().saturating_add(settled.sleep_ms?)));
+        if let Some(settled) = settled {
+            self.release(settled.acknowledged, now);
+        }
+        if self.front.is_holding() {
+            let mut access = self.partition.access(now.into());
+            self.front.retry_held(&mut access, now.mono_us);
+        }
+    }
+
+    /// Lets the replies go that depend on nothing behind `acknowledged`.
+    fn release(&mut self, acknowledged: Lsn, now: Moment) {
+        while let Some(reply) = self.partition.next_reply(acknowledged) {
+            let mut access = self.partition.access(now.into());
+            reply.publish(|answer_to, headers, payload| {
+                let (cid, subject) = (reply.cid, &reply.subject);
+                self.front.answer(cid, subject, answer_to, headers, payload, &mut access);
+            });
+        }
+    }
+
+    /// How long the caller may wait for input before it settles again; nothing for as long as it likes.
+    pub fn due_in_ms(&self, now: Moment) -> Option<u64> {
+        let due_ms = [self.front.next_deadline_ms(), self.partition_due_ms].into_iter().flatten();
+        due_ms.min().map(|due_ms| due_ms.saturating_sub(now.mono_ms()))
+    }
+
+    /// Whether the store has asked for upkeep since this was last asked.
+    pub fn takes_upkeep(&mut self) -> bool {
+        self.partition.takes_upkeep()
+    }
+
+    /// The next thing for the caller to do or to decide.
+    pub fn next_event(&mut self, now: Moment) -> Option<Event> {
+        loop {
+            match self.front.next_event()? {
+                Event::Trace(trace) => self.front.publish_trace(&trace, &now.timestamp()),
+                event => return Some(event),
+            }
+        }
+    }
+
+    /// Ends a connection: an error to its client if there is one to tell, what waits, then the end.
+    pub fn close(&mut self, id: ConnId, error: Option<&[u8]>, reason: Cow<'static, str>) {
+        self.front.close(id, error, reason);
+    }
+
+    /// The clients, for what concerns them alone.
+    pub fn front(&self) -> &Front {
+        &self.front
+    }
+
+    /// The clients, for what concerns them alone.
+    pub fn front_mut(&mut self) -> &mut Front {
+        &mut self.front
+    }
+
+    /// The mailboxes, for what concerns them alone.
+    pub fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// Counters of a connection.
+    pub fn stats(&self, id: ConnId) -> Option<ConnStats> {
+        self.front.stats(id)
+    }
+
+    /// Counters over all connections.
+    pub fn totals(&self) -> Totals {
+        self.front.totals()
+    }
+
+    /// The subscriptions of a connection.
+    pub fn subscriptions_of(&self, id: ConnId) -> Vec<SubscriptionInfo> {
+        self.front.subscriptions_of(id)
+    }
+
+    /// Panics if a part of the engine does not agree with itself or with another. For tests.
+    pub fn check_invariants(&self) {
+        self.partition.check_invariants();
+        self.front.check_invariants();
+    }
+}

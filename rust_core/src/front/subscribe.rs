@@ -1,0 +1,156 @@
+//! Clients begin and end subscriptions.
+
+use super::publish::violation;
+use super::{ConnId, Front, Handler, RESERVED};
+use crate::nats;
+use crate::router::{Sid, SubId};
+
+/// One subscription, for those who watch the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubscriptionInfo {
+    /// Its connection.
+    pub cid: u64,
+    /// The client's name for it.
+    pub sid: Vec<u8>,
+    /// What it listens to.
+    pub subject: Vec<u8>,
+    /// Its queue group; empty for none.
+    pub queue: Vec<u8>,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Deliveries after which it ends; 0 for never.
+    pub max: u64,
+}
+
+impl Front {
+    pub(super) fn subscribe(&mut self, id: ConnId, subject: &[u8], queue: &[u8], sid: &[u8]) {
+        let max_subscriptions = self.limits.max_subscriptions;
+        let Some(conn) = self.conn(id) else { return };
+        let verbose = conn.terms.verbose;
+        let permissions = conn.terms.permissions.clone();
+        if is_reserved(subject)
+            || permissions.as_ref().is_some_and(|rules| !rules.may_subscribe(subject, queue))
+        {
+            self.write_err(id, &subscription_violation(subject, queue));
+            return;
+        }
+        if max_subscriptions > 0 && conn.sids.len() >= max_subscriptions {
+            self.write_err(id, b"maximum subscriptions exceeded");
+            return;
+        }
+        let sid = Sid::from_slice(sid);
+        if !conn.sids.contains_key(&sid) {
+            if !nats::is_valid(subject) {
+                self.write_err(id, b"Invalid Subject");
+                return;
+            }
+            let filtered = permissions.is_some_and(|rules| rules.needs_filter(subject));
+            let subscription = self.router.subscribe(id, subject, queue, sid.clone());
+            self.totals.inserts += 1;
+            if let Some(conn) = self.conn_mut(id) {
+                conn.sids.insert(sid, subscription);
+                conn.filtered |= filtered;
+            }
+        }
+        if verbose {
+            self.write(id, b"+OK\r\n");
+        }
+    }
+
+    pub(super) fn unsubscribe(&mut self, id: ConnId, sid: &[u8], max: u64) {
+        let Some(conn) = self.conn(id) else { return };
+        let verbose = conn.terms.verbose;
+        if let Some(&subscription) = conn.sids.get(sid)
+            && let Some(known) = self.router.get_mut(subscription)
+        {
+            if max > known.delivered {
+                known.max = max;
+            } else {
+                self.end_subscription(subscription);
+            }
+        }
+        if verbose {
+            self.write(id, b"+OK\r\n");
+        }
+    }
+
+    pub(super) fn end_subscription(&mut self, id: SubId) {
+        let Some(ended) = self.router.unsubscribe(id) else { return };
+        self.totals.removes += 1;
+        if let Some(conn) = self.conn_mut(ended.owner) {
+            conn.sids.remove(&ended.sid);
+        }
+    }
+
+    pub(super) fn end_all_subscriptions(&mut self, id: ConnId) {
+        let Some(conn) = self.conn_mut(id) else { return };
+        for (_, subscription) in std::mem::take(&mut conn.sids) {
+            self.router.unsubscribe(subscription);
+            self.totals.removes += 1;
+        }
+    }
+
+    /// Ends the subscriptions and waits that the client's permissions do not allow (any more), and tells it.
+    pub(super) fn enforce_permissions(&mut self, id: ConnId, handler: &mut dyn Handler) {
+        let Some(conn) = self.conn(id) else { return };
+        let Some(rules) = conn.terms.permissions.clone() else { return };
+        let cid = conn.cid;
+        let mut filtered = false;
+        let mut refused: Vec<(SubId, Vec<u8>)> = Vec::new();
+        for (sid, &subscription) in &conn.sids {
+            let Some((subject, queue)) = self.router.subject_of(subscription) else { continue };
+            if rules.may_subscribe(subject, queue) {
+                filtered |= rules.needs_filter(subject);
+            } else {
+                let mut error = subscription_violation(subject, queue);
+                error.extend_from_slice(b" (sid \"");
+                error.extend_from_slice(sid);
+                error.extend_from_slice(b"\")");
+                refused.push((subscription, error));
+            }
+        }
+        for (subscription, error) in refused {
+            self.end_subscription(subscription);
+            self.write_err(id, &error);
+        }
+        for subject in handler.enforce(cid, &rules) {
+            self.write_err(id, &violation(b"Publish to", &subject));
+        }
+        if let Some(conn) = self.conn_mut(id) {
+            conn.filtered = filtered;
+        }
+    }
+
+    /// The subscriptions of one connection.
+    pub fn subscriptions_of(&self, id: ConnId) -> Vec<SubscriptionInfo> {
+        let Some(conn) = self.conn(id) else { return Vec::new() };
+        let info = |(sid, &subscription): (&Sid, &SubId)| {
+            let (subject, queue) = self.router.subject_of(subscription)?;
+            let known = self.router.get(subscription)?;
+            Some(SubscriptionInfo {
+                cid: conn.cid,
+                sid: sid.to_vec(),
+                subject: subject.to_vec(),
+                queue: queue.to_vec(),
+                delivered: known.delivered,
+                max: known.max,
+            })
+        };
+        conn.sids.iter().filter_map(info).collect()
+    }
+}
+
+/// Whether a subscription asks for the broker's own traffic by name.
+fn is_reserved(subject: &[u8]) -> bool {
+    subject.starts_with(RESERVED)
+}
+
+fn subscription_violation(subject: &[u8], queue: &[u8]) -> Vec<u8> {
+    let mut text = violation(b"Subscription to", subject);
+    if !queue.is_empty() {
+        text.extend_from_slice(b" using queue \"");
+        text.extend_from_slice(queue);
+        text.push(b'"');
+    }
+    text
+}

@@ -1,0 +1,240 @@
+//! Carries out SEND, FETCH and ACK on a store, and keeps the requests that are under way.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::pending::PendingReplies;
+use crate::commands::{Shape, shape_of};
+use crate::error::Error;
+use crate::front::{Call, Handled, Permissions};
+use crate::log::Lsn;
+use crate::protocol::{
+    Answer, Command, Encoding, FetchCommand, Form, Refusal, Reply, ReplySubject, SendCommand,
+    WireOptions, parse,
+};
+use crate::store::{FetchOutcome, Fetched, Once, Store};
+use crate::time::Now;
+
+/// Long polls are answered so many bytes at a time.
+const COLLECTED_BYTES: usize = 8 << 20;
+
+/// A long poll under way.
+#[derive(Debug)]
+struct Poll {
+    cid: u64,
+    subject: ReplySubject,
+    form: Form,
+}
+
+/// Requests under way: long polls, and replies that are not to leave yet.
+#[derive(Debug)]
+pub struct RequestHandler {
+    encoding: Encoding,
+    replies: PendingReplies,
+    polls: HashMap<u64, Poll, foldhash::fast::RandomState>,
+    /// Whose connections they are, where that is known.
+    users: HashMap<u64, Arc<str>, foldhash::fast::RandomState>,
+}
+
+impl RequestHandler {
+    /// Nothing under way.
+    pub fn new(options: WireOptions) -> RequestHandler {
+        RequestHandler {
+            encoding: options.encoding(),
+            replies: PendingReplies::default(),
+            polls: HashMap::default(),
+            users: HashMap::default(),
+        }
+    }
+
+    /// Replies that wait.
+    pub fn replies(&self) -> &PendingReplies {
+        &self.replies
+    }
+
+    /// Replies that wait, to be let go.
+    pub fn replies_mut(&mut self) -> &mut PendingReplies {
+        &mut self.replies
+    }
+
+    /// Answers a request that is not carried out.
+    pub fn refuse(&mut self, call: &Call<'_>, problem: &str) {
+        if !call.reply.is_empty() {
+            let answer = Answer::Error(problem.to_owned());
+            self.replies.let_go(Reply::new(call.cid, call.reply, shape_of(call.subject), answer));
+        }
+    }
+
+    /// Carries out a request if it is one of these commands.
+    pub fn call(&mut self, store: &mut Store, call: &Call<'_>, now: Now) -> Handled {
+        match parse(call.subject, call.headers, call.payload, self.encoding) {
+            None => Handled::Unknown,
+            Some(Err((shape, refusal))) => self.answer(store, call, shape, Err(refusal)),
+            Some(Ok(Command::Send(command))) => {
+                let outcome = send(store, &command, now);
+                self.answer(store, call, Shape::Sent, outcome)
+            }
+            Some(Ok(Command::Fetch(command))) => self.fetch(store, command, call, now),
+            Some(Ok(Command::Ack(command))) => {
+                let outcome = store.ack(&command.ack(), now);
+                let outcome = outcome.map(|()| Answer::Done).map_err(Refusal::from);
+                self.answer(store, call, Shape::Plain, outcome)
+            }
+        }
+    }
+
+    fn fetch(
+        &mut self,
+        store: &mut Store,
+        command: FetchCommand,
+        call: &Call<'_>,
+        now: Now,
+    ) -> Handled {
+        let FetchCommand { mut request, form } = command;
+        request.conn = call.cid;
+        request.user = self.users.get(&call.cid).cloned();
+        let shape = form.shape();
+        if let Err(error) = store.check_waits(&request) {
+            return self.answer(store, call, shape, Err(error.into()));
+        }
+        match store.fetch(request, now) {
+            Ok(FetchOutcome::Messages(_)) if call.reply.is_empty() => {}
+            Ok(FetchOutcome::Messages(batch)) => {
+                let answer = form.write(&batch, false);
+                let reply = Reply::new(call.cid, call.reply, shape, answer);
+                self.replies.wait_for(batch.known(), reply);
+            }
+            // Without a reply subject nobody waits for the answer.
+            Ok(FetchOutcome::Waiting(waiter)) if call.reply.is_empty() => {
+                store.cancel_wait(waiter);
+            }
+            Ok(FetchOutcome::Waiting(waiter)) => {
+                let subject = ReplySubject::from_slice(call.reply);
+                self.polls.insert(waiter, Poll { cid: call.cid, subject, form });
+            }
+            Err(error) => return self.answer(store, call, shape, Err(error.into())),
+        }
+        Handled::Done
+    }
+
+    /// Takes the answers to long polls that are over. After each batch of commands and each tick;
+    /// true if there are more than could be taken at once.
+    pub fn collect(&mut self, store: &mut Store, now: Now) -> bool {
+        if self.replies.is_short() {
+            for completion in store.some_completions(COLLECTED_BYTES, now) {
+                if let Some(poll) = self.polls.remove(&completion.waiter) {
+                    self.finish_poll(poll, completion.outcome);
+                }
+            }
+        }
+        store.has_completions()
+    }
+
+    /// Answers a long poll that is over.
+    fn finish_poll(&mut self, poll: Poll, outcome: Result<Fetched, Error>) {
+        match outcome {
+            Ok(batch) => {
+                let answer = poll.form.write(&batch, true);
+                let reply = Reply::new(poll.cid, &poll.subject, poll.form.shape(), answer);
+                self.replies.wait_for(batch.known(), reply);
+            }
+            Err(error) => self.refuse_poll(poll, error.to_string()),
+        }
+    }
+
+    /// Answers a long poll with an error.
+    fn refuse_poll(&mut self, poll: Poll, problem: String) {
+        let (shape, answer) = (poll.form.shape(), Answer::Error(problem));
+        self.replies.let_go(Reply::new(poll.cid, &poll.subject, shape, answer));
+    }
+
+    /// Answers with `payload` once the log is durable up to `end`, or with `failed` if it will never
+    /// be; without `failed` the payload promises nothing.
+    pub fn reply_at(
+        &mut self,
+        end: Lsn,
+        cid: u64,
+        subject: &[u8],
+        payload: Vec<u8>,
+        failed: Option<Vec<u8>>,
+    ) {
+        let answer = Answer::Given { payload, failed };
+        self.replies.wait_for(end, Reply::new(cid, subject, Shape::Plain, answer));
+    }
+
+    /// Ends the long polls of a connection that these rules do not allow: whoever may not fetch (any more) is given
+    /// nothing. Says to which subjects they were published.
+    pub fn enforce(&mut self, store: &mut Store, cid: u64, rules: &Permissions) -> Vec<Vec<u8>> {
+        let mut ended = Vec::new();
+        for waiter in store.waits(cid) {
+            let Some(poll) = self.polls.get(&waiter) else { continue };
+            let subject = poll.form.subject();
+            if rules.may_publish(&subject) || !store.cancel_wait(waiter) {
+                continue;
+            }
+            if let Some(poll) = self.polls.remove(&waiter) {
+                let shown = String::from_utf8_lossy(&subject);
+                self.refuse_poll(poll, format!("the permission to publish to {shown:?} has ended"));
+            }
+            ended.push(subject);
+        }
+        ended
+    }
+
+    /// The connection is a user's from now on, or nobody's.
+    pub fn set_user(&mut self, cid: u64, user: Option<Arc<str>>) {
+        match user {
+            Some(user) => self.users.insert(cid, user),
+            None => self.users.remove(&cid),
+        };
+    }
+
+    /// A connection has closed: its long polls end unanswered, what it held goes back.
+    pub fn disconnect(&mut self, store: &mut Store, cid: u64, now: Now) {
+        self.users.remove(&cid);
+        for waiter in store.disconnect(cid, now) {
+            self.polls.remove(&waiter);
+        }
+    }
+
+    /// Holds a reply until what was just done is durable, or lets an error go at once.
+    fn answer(
+        &mut self,
+        store: &Store,
+        call: &Call<'_>,
+        shape: Shape,
+        outcome: Result<Answer, Refusal>,
+    ) -> Handled {
+        match outcome {
+            Ok(_) if call.reply.is_empty() => {}
+            Err(_) if call.reply.is_empty() => return Handled::Refused,
+            Ok(answer) => {
+                let reply = Reply::new(call.cid, call.reply, shape, answer);
+                self.replies.wait_for(store.end(), reply);
+            }
+            Err(refusal) => {
+                let answer = Answer::Error(refusal.0);
+                self.replies.let_go(Reply::new(call.cid, call.reply, shape, answer));
+            }
+        }
+        Handled::Done
+    }
+
+    /// Panics if long polls and waits in the store, or replies and their counters, do not agree. For tests.
+    pub fn check_invariants(&self, store: &Store) {
+        self.replies.check_invariants();
+        assert!(self.polls.len() >= store.waiting(), "a wait that nobody would answer");
+    }
+}
+
+/// Stores a message, unless one with its id is there already.
+fn send(store: &mut Store, command: &SendCommand<'_>, now: Now) -> Result<Answer, Refusal> {
+    let (address, message) = (command.address, command.send());
+    let Once { msg_id, duplicate } = match command.id() {
+        "" => Once { msg_id: store.send(address, &message, now)?, duplicate: false },
+        id => store.send_once(address, id, &message, now)?,
+    };
+    let msg_id = msg_id.map_or(-1, |id| i64::try_from(id).unwrap_or(i64::MAX));
+    Ok(Answer::Sent { msg_id, duplicate })
+}

@@ -1,0 +1,113 @@
+//! Replies that wait until what they promise is durable.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+use crate::error::Error;
+use crate::log::Lsn;
+use crate::protocol::Reply;
+
+/// What replies that wait may take altogether: beyond, nobody's requests are carried out.
+const MAX_BYTES: usize = 256 << 20;
+/// The same for the larger replies of one connection.
+const MAX_OWED_BYTES: usize = 4 << 20;
+/// Replies below this size count only altogether.
+const SMALL_BYTES: usize = 4 << 10;
+
+/// Replies that are not to leave yet, and those that may.
+#[derive(Debug, Default)]
+pub struct PendingReplies {
+    /// Each with the end of the log it waits for. It ascends, but for polls and control commands that ended a moment
+    /// before their reply came here: those leave a little later than they could.
+    waiting: VecDeque<(Lsn, Reply)>,
+    /// They promise nothing.
+    ready: VecDeque<Reply>,
+    /// Bytes of all of them, and of the larger ones by connection.
+    bytes: usize,
+    owed: HashMap<u64, usize, foldhash::fast::RandomState>,
+}
+
+impl PendingReplies {
+    /// Whether a connection may ask for more: neither is much owed to it, nor to all together. `most` is what it can
+    /// take at once.
+    pub fn has_room(&self, cid: u64, most: usize) -> bool {
+        self.bytes < MAX_BYTES
+            && self.owed.get(&cid).is_none_or(|&bytes| bytes < most.min(MAX_OWED_BYTES))
+    }
+
+    /// Whether there is room for replies that nobody asked for just now: those of long polls.
+    pub fn is_short(&self) -> bool {
+        self.bytes < MAX_BYTES / 4
+    }
+
+    /// Whether some reply waits for more to be durable.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Holds a reply until the log is durable up to `end`.
+    pub fn wait_for(&mut self, end: Lsn, reply: Reply) {
+        self.account(&reply, |all, bytes| *all += bytes);
+        self.waiting.push_back((end, reply));
+    }
+
+    /// Takes a reply that promises nothing.
+    pub fn let_go(&mut self, reply: Reply) {
+        self.account(&reply, |all, bytes| *all += bytes);
+        self.ready.push_back(reply);
+    }
+
+    /// The next reply that may leave, now that the log is durable up to `acknowledged`.
+    pub fn next(&mut self, acknowledged: Lsn) -> Option<Reply> {
+        let reply = match (self.ready.pop_front(), self.waiting.front()) {
+            (Some(reply), _) => reply,
+            (None, Some((end, _))) if *end <= acknowledged => self.waiting.pop_front()?.1,
+            _ => return None,
+        };
+        self.account(&reply, |all, bytes| *all -= bytes);
+        Some(reply)
+    }
+
+    /// Nothing beyond `acknowledged` will be durable: whoever was to be promised that is told why.
+    pub fn fail(&mut self, acknowledged: Lsn, error: &Error) {
+        for (end, reply) in std::mem::take(&mut self.waiting) {
+            if end <= acknowledged {
+                self.waiting.push_back((end, reply));
+                continue;
+            }
+            self.account(&reply, |all, bytes| *all -= bytes);
+            let reply = reply.failed(&error.to_string());
+            self.let_go(reply);
+        }
+    }
+
+    fn account(&mut self, reply: &Reply, change: impl Fn(&mut usize, usize)) {
+        let bytes = reply.bytes();
+        change(&mut self.bytes, bytes);
+        if bytes >= SMALL_BYTES {
+            let owed = self.owed.entry(reply.cid).or_default();
+            change(owed, bytes);
+            if *owed == 0 {
+                self.owed.remove(&reply.cid);
+            }
+        }
+    }
+
+    /// Panics unless the counters are what the replies add up to. For tests: it looks at all of them.
+    pub fn check_invariants(&self) {
+        let (mut bytes, mut owed) =
+            (0, HashMap::<u64, usize, foldhash::fast::RandomState>::default());
+        for reply in self.waiting.iter().map(|(_, reply)| reply).chain(&self.ready) {
+            bytes += reply.bytes();
+            if reply.bytes() >= SMALL_BYTES {
+                *owed.entry(reply.cid).or_default() += reply.bytes();
+            }
+        }
+        assert_eq!(self.bytes, bytes, "bytes of pending replies");
+        assert_eq!(self.owed.len(), owed.len(), "connections that are owed much");
+        for (cid, bytes) in owed {
+            assert_eq!(self.owed.get(&cid), Some(&bytes), "bytes owed to connection {cid}");
+        }
+    }
+}

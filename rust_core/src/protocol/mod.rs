@@ -1,0 +1,81 @@
+//! SEND, FETCH and ACK on the wire: from the text of a request to a [`Command`], and from what became of it to the
+//! text of a reply.
+//!
+//! Pure: owns wire forms and the words of refusals. Must not know connections, nor carry anything out.
+
+mod ack;
+mod command;
+mod entry;
+mod fetch;
+mod headers;
+mod reply;
+mod request;
+
+use crate::error::Error;
+use crate::store::Meta;
+use crate::wire::op::Message;
+
+pub use command::{AckCommand, Command, SendCommand, parse};
+pub use entry::Encoding;
+pub use fetch::{FetchCommand, Form};
+pub use reply::{Answer, Reply, ReplySubject};
+
+/// Settings of the wire form.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WireOptions {
+    /// Payloads in JSON are base64, valid text or not.
+    pub always_base64: bool,
+}
+
+impl WireOptions {
+    /// How payloads are put into JSON unless a request says otherwise.
+    pub fn encoding(self) -> Encoding {
+        if self.always_base64 { Encoding::Base64 } else { Encoding::Auto }
+    }
+}
+
+/// A message as an entry of `messages`, for a reply that the caller puts together.
+pub fn entry(meta: &Meta, message: &Message<'_>, options: WireOptions) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128 + message.payload.len());
+    entry::entry(&mut out, meta, message, options.encoding());
+    out
+}
+
+/// A message that is not due yet as an entry of `messages`.
+pub fn delayed_entry(meta: &Meta, message: &Message<'_>, options: WireOptions) -> Vec<u8> {
+    let mut out = Vec::with_capacity(160 + message.payload.len());
+    entry::delayed(&mut out, meta, message, options.encoding());
+    out
+}
+
+/// Why a request was not carried out, in words for its sender.
+#[derive(Debug)]
+pub struct Refusal(pub String);
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal(error.to_string())
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Refusal {
+        Refusal(text)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(text: &str) -> Refusal {
+        Refusal(text.to_owned())
+    }
+}
+
+/// The address in a subject, checked.
+fn address_of(bytes: &[u8]) -> Result<&str, Refusal> {
+    let Ok(address) = std::str::from_utf8(bytes) else {
+        let shown = String::from_utf8_lossy(bytes).into_owned();
+        return Err(Error::InvalidAddress { address: shown, rule: "it is not UTF-8" }.into());
+    };
+    crate::mailbox::check_address(address)?;
+    Ok(address)
+}

@@ -1,0 +1,138 @@
+//! Replies: what they say, and how an error says it in the same shape.
+
+use smallvec::SmallVec;
+
+use crate::commands::Shape;
+use crate::nats::Number;
+
+/// Where a reply goes; inboxes fit without a heap.
+pub type ReplySubject = SmallVec<[u8; 64]>;
+
+/// A reply that may or may not leave yet.
+#[derive(Debug)]
+pub struct Reply {
+    /// The connection that asked, and the only one to hear it.
+    pub cid: u64,
+    /// Where it goes.
+    pub subject: ReplySubject,
+    shape: Shape,
+    answer: Answer,
+}
+
+/// What a reply says.
+#[derive(Debug)]
+pub enum Answer {
+    /// A message was stored.
+    Sent {
+        /// Its number, or -1 if it is delayed.
+        msg_id: i64,
+        /// It was there already.
+        duplicate: bool,
+    },
+    /// It was done.
+    Done,
+    /// JSON that promises nothing.
+    Text(Vec<u8>),
+    /// The caller's own words, and those for when they cannot be kept.
+    Given {
+        /// What is said once everything before is durable.
+        payload: Vec<u8>,
+        /// What is said if it never will be; without it the payload promises nothing.
+        failed: Option<Vec<u8>>,
+    },
+    /// Messages of their own.
+    Raw(Batch),
+    /// It was not done, for this reason.
+    Error(String),
+}
+
+/// The messages of a raw FETCH, one behind the other: reply subject, headers, payload.
+#[derive(Debug)]
+pub struct Batch {
+    pub(super) bytes: Vec<u8>,
+    pub(super) messages: Vec<RawMessage>,
+    pub(super) status: &'static str,
+}
+
+/// Where the parts of a message end; it begins where the one before ends.
+#[derive(Debug)]
+pub(super) struct RawMessage {
+    pub reply: usize,
+    pub headers: usize,
+    pub payload: usize,
+}
+
+impl Reply {
+    /// An answer to a connection.
+    pub fn new(cid: u64, subject: &[u8], shape: Shape, answer: Answer) -> Reply {
+        Reply { cid, subject: ReplySubject::from_slice(subject), shape, answer }
+    }
+
+    /// The same with an error in place of the answer, if the answer promises anything.
+    pub fn failed(self, error: &str) -> Reply {
+        let answer = match self.answer {
+            Answer::Sent { .. } | Answer::Done => Answer::Error(error.to_owned()),
+            Answer::Given { failed: Some(failed), .. } => Answer::Text(failed),
+            other => other,
+        };
+        Reply { answer, ..self }
+    }
+
+    /// What it takes in memory, about.
+    pub fn bytes(&self) -> usize {
+        size_of::<Reply>()
+            + match &self.answer {
+                Answer::Sent { .. } | Answer::Done => 0,
+                Answer::Error(text) => text.len(),
+                Answer::Text(text) => text.len(),
+                Answer::Given { payload, failed } => {
+                    payload.len() + failed.as_ref().map_or(0, Vec::len)
+                }
+                Answer::Raw(batch) => batch.bytes.len() + size_of_val(batch.messages.as_slice()),
+            }
+    }
+
+    /// Calls `publish(reply subject, headers, payload)` for each message the reply consists of.
+    pub fn publish(&self, mut publish: impl FnMut(&[u8], &[u8], &[u8])) {
+        let mut text: SmallVec<[u8; 64]> = SmallVec::new();
+        match &self.answer {
+            Answer::Sent { msg_id, duplicate } => {
+                text.extend_from_slice(b"{\"error\":\"\",\"msg_id\":");
+                if *msg_id < 0 {
+                    text.push(b'-');
+                }
+                text.extend_from_slice(Number::new(msg_id.unsigned_abs()).as_bytes());
+                if *duplicate {
+                    text.extend_from_slice(b",\"duplicate\":true");
+                }
+                text.push(b'}');
+            }
+            Answer::Done => text.extend_from_slice(b"{\"error\":\"\"}"),
+            Answer::Text(given) | Answer::Given { payload: given, .. } => {
+                return publish(b"", b"", given);
+            }
+            Answer::Raw(batch) => {
+                let mut start = 0;
+                for ends in &batch.messages {
+                    let part = |start, end| batch.bytes.get(start..end).unwrap_or_default();
+                    let (reply, headers) =
+                        (part(start, ends.reply), part(ends.reply, ends.headers));
+                    publish(reply, headers, part(ends.headers, ends.payload));
+                    start = ends.payload;
+                }
+                return publish(b"", status(batch.status).as_bytes(), b"");
+            }
+            Answer::Error(error) if self.shape == Shape::Raw => {
+                let error: String =
+                    error.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+                return publish(b"", status(&format!("400 {error}")).as_bytes(), b"");
+            }
+            Answer::Error(error) => return publish(b"", b"", &self.shape.refusal(error)),
+        }
+        publish(b"", b"", &text);
+    }
+}
+
+fn status(text: &str) -> String {
+    format!("NATS/1.0 {text}\r\n\r\n")
+}

@@ -1,0 +1,163 @@
+//! Clients of an engine with a store on a simulated disk, and a clock to turn.
+
+use std::sync::Arc;
+
+use mq9_core::disk::Disk;
+use mq9_core::engine::Engine;
+use mq9_core::error::Result;
+use mq9_core::front::{ConnId, Event, Limits, PermissionsBuilder, Terms};
+use mq9_core::mailbox::Policy;
+use mq9_core::protocol::WireOptions;
+use mq9_core::store::{FairLock, NewMailbox, Options, Store, StoreGuard};
+use mq9_core::time::{Moment, Now};
+use mq9_sim::SimDisk;
+
+pub const START: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 5_000 };
+
+pub struct Driver {
+    pub engine: Engine,
+    pub now: Now,
+    store: Arc<FairLock>,
+    connections: u64,
+    requests: u64,
+}
+
+impl Driver {
+    /// With mailbox `m`.
+    pub fn new() -> Self {
+        let mut driver = Self::on(Arc::new(SimDisk::new())).unwrap();
+        driver.create("m", Policy::default());
+        driver
+    }
+
+    pub fn on(disk: Arc<dyn Disk>) -> Result<Self> {
+        let store = Arc::new(FairLock::new(Store::open(disk, Options::default(), 42, START)?));
+        let (limits, options) = (Limits::default(), WireOptions::default());
+        let engine = Engine::new(limits, options, Some(Arc::clone(&store)), 1, moment(START));
+        Ok(Self { engine, now: START, store, connections: 0, requests: 0 })
+    }
+
+    /// The store, as control commands and upkeep use it.
+    pub fn store(&self) -> StoreGuard<'_> {
+        self.store.lock()
+    }
+
+    pub fn moment(&self) -> Moment {
+        moment(self.now)
+    }
+
+    pub fn create(&mut self, address: &str, policy: Policy) {
+        let new = NewMailbox { address, policy, ..Default::default() };
+        self.store().create_mailbox(&new, self.now).unwrap();
+    }
+
+    /// A client that listens to its inbox.
+    pub fn client(&mut self) -> ConnId {
+        self.connections += 1;
+        let id = self.engine.open(self.connections, false, self.moment());
+        self.feed(id, format!("CONNECT {{}}\r\nSUB in{id}.> 1\r\n").as_bytes());
+        id
+    }
+
+    /// Input without a look at what it brought about.
+    pub fn feed_only(&mut self, id: ConnId, bytes: &[u8]) {
+        self.engine.feed(id, bytes, self.moment());
+    }
+
+    pub fn feed(&mut self, id: ConnId, bytes: &[u8]) {
+        self.feed_only(id, bytes);
+        while let Some(event) = self.engine.next_event(self.moment()) {
+            if let Event::Connect { conn, .. } = event {
+                let terms = Terms {
+                    verbose: false,
+                    pedantic: false,
+                    headers: true,
+                    no_responders: true,
+                    ..Terms::default()
+                };
+                self.engine.accept(conn, terms, self.moment());
+            }
+        }
+    }
+
+    /// What has come for a client, as it is on the wire.
+    pub fn wire(&mut self, id: ConnId) -> String {
+        let text = String::from_utf8_lossy(self.engine.front().unwritten(id)).into_owned();
+        self.engine.front_mut().written(id, usize::MAX);
+        text
+    }
+
+    /// Gives a client other permissions.
+    pub fn permit(&mut self, id: ConnId, rules: PermissionsBuilder) {
+        let rules = Some(Arc::new(rules.build().unwrap()));
+        self.engine.set_permissions(id, rules, self.moment());
+    }
+
+    /// A client has gone.
+    pub fn leave(&mut self, id: ConnId) {
+        self.engine.remove(id, self.moment());
+    }
+
+    /// Sends a request whose answer goes to the client's inbox.
+    pub fn request(&mut self, id: ConnId, command: &str, headers: &str, payload: &[u8]) {
+        self.requests += 1;
+        let reply = format!("in{id}.{}", self.requests);
+        let mut text = if headers.is_empty() {
+            format!("PUB $mq9.AI.MSG.{command} {reply} {}\r\n", payload.len())
+        } else {
+            let block = format!("NATS/1.0\r\n{headers}\r\n");
+            let total = block.len() + payload.len();
+            format!("HPUB $mq9.AI.MSG.{command} {reply} {} {total}\r\n{block}", block.len())
+        }
+        .into_bytes();
+        text.extend_from_slice(payload);
+        text.extend_from_slice(b"\r\n");
+        self.feed(id, &text);
+    }
+
+    /// Ends what waits and lets the replies go that are true. Nothing becomes durable by it.
+    pub fn release(&mut self) {
+        self.engine.settle(self.moment());
+        self.engine.check_invariants();
+    }
+
+    /// The same, with everything durable.
+    pub fn settle(&mut self) {
+        self.release();
+        self.store().sync().unwrap();
+        self.release();
+    }
+
+    /// What has come for a client, without the lines in front of it.
+    pub fn heard(&mut self, id: ConnId) -> Vec<String> {
+        let text = self.wire(id);
+        let mut rest = text.as_str();
+        let mut messages = Vec::new();
+        while let Some((line, more)) = rest.split_once("\r\n") {
+            let size: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
+            messages.push(more[..size].to_owned());
+            rest = &more[size + 2..];
+        }
+        messages
+    }
+
+    /// The answer to a request, once everything is durable.
+    pub fn ask(&mut self, id: ConnId, command: &str, headers: &str, payload: &str) -> String {
+        self.request(id, command, headers, payload.as_bytes());
+        self.settle();
+        self.heard(id).join("|")
+    }
+
+    pub fn pass_ms(&mut self, ms: u64) {
+        self.now.wall_ms += ms;
+        self.now.mono_ms += ms;
+        self.settle();
+        while self.engine.due_in_ms(self.moment()) == Some(0) {
+            self.settle();
+        }
+    }
+}
+
+fn moment(now: Now) -> Moment {
+    Moment { wall_us: now.wall_ms * 1000, mono_us: now.mono_ms * 1000 }
+}

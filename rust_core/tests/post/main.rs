@@ -1,9 +1,0 @@
-//! SEND, FETCH and ACK as NATS text goes in and comes out.
-#![allow(clippy::unwrap_used)]
-
-mod commands;
-mod desk;
-mod durability;
-mod refusals;
-mod room;
-mod worker;
