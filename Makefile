@@ -167,7 +167,7 @@ bench-quick: ## The same with little data, to see that all of it runs
 .PHONY: bench-core
 bench-core: ## Run the benchmarks of the Rust core; the table of limits comes last
 	@.ci/require cargo cc
-	cargo bench --locked -p mq9-benches --bench lane --bench timer_wheel --bench store -- $(BENCH_TIMES)
+	cargo bench --locked -p mq9-benches --bench lane --bench timer_wheel --bench store --bench tls -- $(BENCH_TIMES)
 	cargo bench --locked -p mq9-benches --bench yardstick
 
 .PHONY: bench-python
