@@ -130,15 +130,15 @@ fn pair(certificate: &[u8], key: &[u8], provider: &CryptoProvider) -> Result<Cer
 
 fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     match PrivateKeyDer::from_pem_slice(text) {
-        Ok(key) if !contains(text, b"Proc-Type: 4,ENCRYPTED") => Ok(key),
-        Ok(_) => Err(ENCRYPTED.to_owned()),
-        Err(_) if contains(text, b"ENCRYPTED") => Err(ENCRYPTED.to_owned()),
+        Ok(key) => Ok(key),
+        // Both ways of encrypting one say so in capitals.
+        Err(_) if contains(text, b"ENCRYPTED") => {
+            Err("the key is encrypted, and mq9 takes no password for it".to_owned())
+        }
         Err(pem::Error::NoItemsFound) => Err("there is no key in the second".to_owned()),
         Err(error) => Err(format!("the key is broken: {error}")),
     }
 }
-
-const ENCRYPTED: &str = "the key is encrypted, and mq9 takes no password for it";
 
 fn authorities(file: &Path) -> Result<RootCertStore, TlsError> {
     let unusable = |reason: String| TlsError::NoCertificates { file: file.to_owned(), reason };

@@ -107,6 +107,7 @@ fn names_that_cannot_be_read_are_errors() {
     for (tag, value, expected) in [
         (12, b"\xff".as_slice(), "a name that is not UTF-8"),
         (19, b"\xe4", "a name that is not ASCII"),
+        (22, "ä".as_bytes(), "a name that is not ASCII"),
         (30, b"\xd8\x00", "a name that is not UTF-16"),
         (30, b"abc", "a name that is not UTF-16"),
         (4, b"abc", "a name written as OCTET STRING"),
@@ -138,6 +139,18 @@ fn alternative_names_that_cannot_be_read_are_errors() {
     });
     let names = Certificate::from_der(&own.der).unwrap();
     assert!(names.dns_names.is_empty() && names.emails.is_empty() && names.uris.is_empty());
+}
+
+#[test]
+fn alternative_names_may_be_critical() {
+    let own = Authority::new("authority").issue(|params| {
+        params.subject_alt_names = Vec::new();
+        let mut names =
+            CustomExtension::from_oid_content(&[2, 5, 29, 17], der(0x30, &der(0x82, b"host")));
+        names.set_criticality(true);
+        params.custom_extensions = vec![names];
+    });
+    assert_eq!(Certificate::from_der(&own.der).unwrap().dns_names, ["host"]);
 }
 
 #[test]

@@ -57,6 +57,23 @@ fn what_a_client_says_with_the_end_of_its_handshake_is_heard() {
     assert_eq!(plain, b"CONNECT {}\r\n");
 }
 
+#[test]
+fn what_is_sent_comes_behind_the_handshake() {
+    let world = World::new();
+    let (mut layer, mut client) = (world.layer(), world.client_with(&[&TLS12], None, None));
+    let (mut plain, mut answer) = (Vec::new(), Vec::new());
+    layer.receive(&client.output(), &mut plain).unwrap();
+    layer.take_pending(&mut answer);
+    client.hears(&answer).unwrap();
+    assert!(layer.receive(&client.output(), &mut plain).unwrap().handshake_done);
+    // The server's last words of the handshake are still pending.
+    assert!(layer.has_pending());
+    answer.clear();
+    layer.send(b"INFO {}\r\n", &mut answer).unwrap();
+    assert!(!layer.has_pending());
+    assert_eq!(client.hears(&answer).unwrap(), b"INFO {}\r\n");
+}
+
 /// What the server finds wrong with a client's certificate, and what the client hears of it.
 fn turned_away(world: &World, settings: &TlsSettings, own: Option<&Issued>) -> (TlsError, Error) {
     let mut seen = Vec::new();
@@ -208,6 +225,7 @@ fn a_session_is_not_taken_up_again() {
             let mut layer = mq9_runtime::tls::TlsLayer::new(&config).unwrap();
             shake_hands(&mut layer, &mut client).unwrap();
             assert_eq!(client.0.handshake_kind(), Some(rustls::HandshakeKind::Full));
+            assert_eq!(client.0.tls13_tickets_received(), 0);
         }
     }
 }
@@ -237,5 +255,8 @@ fn the_end_is_announced_both_ways() {
         layer.close(&mut out);
         assert_eq!(client.hears(&out).unwrap(), b"answer");
         assert!(client.0.process_new_packets().unwrap().peer_has_closed());
+        out.clear();
+        layer.close(&mut out);
+        assert!(out.is_empty());
     }
 }
