@@ -1,7 +1,8 @@
-"""Hashes wait in turns: networks take turns, then users, and nobody's wait grows with another's."""
+"""Hashes wait in turns: networks, users that exist, and others; no wait grows with another's."""
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -23,14 +24,24 @@ class Bench:
         self._held, self.asked = self.asked, []
 
     def ask(
-        self, address: str, user: str, work: Callable[[], bool] | None = None, key: str = "k"
+        self,
+        address: str,
+        user: str,
+        work: Callable[[], bool] | None = None,
+        key: str = "k",
+        *,
+        known: bool = True,
+        right: bool = True,
     ) -> None:
         def noted() -> bool:
             self.done.append(f"{address} {user} {key}")
-            return True
+            return right
 
-        check = self.queue.run(address, user, key.encode(), work or noted)
-        self.asked.append(asyncio.create_task(check))
+        check = self.queue.run(address, user, key.encode(), work or noted, known=known)
+        task = asyncio.create_task(check)
+        # Those that are given up may be of no interest.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.asked.append(task)
 
     async def go(self) -> list[str]:
         """All checks in the order in which they were done."""
@@ -89,6 +100,88 @@ def test_a_user_that_comes_later_is_next_in_its_network() -> None:
     run(check())
 
 
+def test_names_that_do_not_exist_push_nobody_out() -> None:
+    async def check() -> None:
+        bench = Bench()
+        bench.ask("192.0.2.1", "honest")
+        await asyncio.sleep(0)
+        for number in range(200):
+            bench.ask("192.0.2.1", f"made up {number}", known=False, right=False)
+        assert "192.0.2.1 honest k" in (await bench.go())[:2]
+        assert await bench.asked[0]
+
+    run(check())
+
+
+def test_names_that_do_not_exist_have_every_other_turn() -> None:
+    async def check() -> None:
+        bench = Bench()
+        for number in range(20):
+            bench.ask("192.0.2.1", f"made up {number}", known=False, right=False)
+            bench.ask("192.0.2.1", f"known {number}")
+        done = await bench.go()
+        assert 8 <= sum("known" in line for line in done[:20]) <= 12
+
+    run(check())
+
+
+def test_who_comes_back_at_once_does_not_keep_others_of_the_same_name_out() -> None:
+    async def check() -> None:
+        bench = Bench()
+
+        def wrong() -> bool:
+            # So long that who was refused is back before the next turn.
+            time.sleep(0.003)
+            bench.done.append("guess")
+            return False
+
+        async def guess(number: int) -> None:
+            for again in range(20):
+                key = f"{number} {again}".encode()
+                assert not await bench.queue.run("192.0.2.1", "honest", key, wrong)
+
+        bench.ask("192.0.2.1", "honest")
+        guessing = [asyncio.create_task(guess(number)) for number in range(6)]
+        await asyncio.sleep(0)
+        await bench.go()
+        assert all(task.exception() is None for task in guessing)
+        assert bench.done.index("192.0.2.1 honest k") < 20
+
+    run(check())
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_a_refusal_waits_for_its_turn_among_names_that_do_not_exist(known: bool) -> None:
+    async def check() -> None:
+        bench = Bench()
+        told: list[asyncio.Task[bool]] = []
+        for number in range(9):
+            bench.ask("192.0.2.1", f"made up {number}", known=False, right=False)
+        bench.ask("192.0.2.1", "candidate", known=known, right=False)
+        for number in range(10, 19):
+            bench.ask("192.0.2.1", f"made up {number}", known=False, right=False)
+        for task in bench.asked:
+            task.add_done_callback(told.append)
+        await bench.go()
+        assert told.index(bench.asked[9]) >= 12
+
+    run(check())
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_a_refusal_in_a_crowd_does_not_tell_who_exists(known: bool) -> None:
+    async def check() -> None:
+        bench = Bench()
+        bench.ask("192.0.2.1", "candidate", known=known, right=False)
+        for number in range(200):
+            bench.ask("192.0.2.1", f"made up {number}", known=False, right=False)
+        await bench.go()
+        with pytest.raises(CrowdedError):
+            await bench.asked[0]
+
+    run(check())
+
+
 def test_the_newest_of_a_user_is_first() -> None:
     async def check() -> None:
         bench = Bench()
@@ -138,7 +231,8 @@ def test_who_gives_up_leaves_no_trace() -> None:
             task.cancel()
         assert await bench.go() == []
         assert bench.queue._networks == {}
-        assert bench.queue._running == {}
+        assert bench.queue._checks == {}
+        assert bench.queue._running == 0
 
     run(check())
 

@@ -4,9 +4,12 @@ import json
 import secrets
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import count
 
 import bcrypt
 import pytest
@@ -74,6 +77,29 @@ def test_honest_clients_log_in_while_others_guess(
     # From now on it takes no hash.
     for _ in range(20):
         assert answer(attempt(server, "alice", "right", source)) == b"PONG\r\n"
+
+
+def test_an_honest_client_logs_in_while_guesses_go_on(serve: Serve) -> None:
+    """From its own address, with names that do not exist and with its own."""
+    server = serve(CROWD)
+    enough = threading.Event()
+    guesses = count()
+
+    def guess(user: str) -> None:
+        while not enough.is_set():
+            number = next(guesses)
+            answer(attempt(server, user or f"made up {number}", f"guess {number}"))
+
+    with ThreadPoolExecutor(64) as crowd:
+        try:
+            for number in range(64):
+                crowd.submit(guess, "alice" if number < 6 else "")
+            while next(guesses) < 100:
+                time.sleep(0.01)
+            for user in ("bob", "alice"):
+                assert answer(attempt(server, user, "right")) == b"PONG\r\n"
+        finally:
+            enough.set()
 
 
 def test_clients_that_are_too_many_are_told_to_try_again(serve: Serve, stack: ExitStack) -> None:

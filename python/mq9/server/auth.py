@@ -12,11 +12,14 @@ from mq9._core import Certificate
 from mq9.config import Authorization, ConfigError, PermissionRules, User
 from mq9.server import certificates, nkeys
 from mq9.server.connect import ConnectOptions
+from mq9.server.hash_queue import CrowdedError
 from mq9.server.passwords import Passwords, bcrypt_cost, is_bcrypt, unmatched
 
 _REDACTED = "[REDACTED]"
 # Refusals that take a hash are answered after a multiple of this time.
 _REFUSAL_STEP_S = 0.05
+# How long a client waits that is one of too many, unless its time is over before.
+_CROWDED_MS = 5_000
 
 
 @dataclass(frozen=True)
@@ -107,9 +110,20 @@ class Authenticator:
         """The decision that took a hash, for a client of this address; may raise CrowdedError."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        good = await self._passwords.compare_hash(
-            pending.stored, pending.given, cost=pending.cost, user=pending.user, address=address
-        )
+        try:
+            good = await self._passwords.compare_hash(
+                pending.stored,
+                pending.given,
+                cost=pending.cost,
+                user=pending.user,
+                address=address,
+                known=pending.grant is not None,
+            )
+        except CrowdedError:
+            # Told when a client's time is over: at once, it would be back at once, and when it is
+            # told would tell who exists.
+            await asyncio.sleep((self._authorization.timeout_ms or _CROWDED_MS) / 1000)
+            raise
         if good and pending.grant is not None:
             return pending.grant
         # What is left of a difference between the reasons is hidden.

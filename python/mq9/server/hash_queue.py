@@ -1,8 +1,9 @@
 """Password hashes wait here for one of two threads: networks take turns, and users in each network.
 
-A hash takes a tenth of a second of a core or more, and everybody may ask for one. Whoever asks for
-many waits behind himself. Other networks take turns with his; a user of his network that has
-not asked before is the next of that network. Knows nothing of passwords.
+A hash takes a tenth of a second of a core or more, and everybody may ask for one. A network has two
+lines, served in turn: one for users that exist, who take turns, and one for names that do not. So
+made-up names push nobody out. A refusal also waits for a place in the second line: its time does
+not tell whether the user exists. Knows nothing of passwords.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _THREADS = 2
-# Of one network. More than that would not have their turn before clients give up.
+# Of one line. More than that would not have their turn before clients give up.
 _WAITING = 32
+# Names that do not exist are nobody's: together they are one user.
+_NOBODY = ""
+
+_Key: TypeAlias = tuple[str, str, bytes]
 
 
 class CrowdedError(Exception):
@@ -34,106 +39,185 @@ class _Check:
     network: str
     user: str
     key: bytes
+    known: bool
     work: Callable[[], bool]
     askers: set[asyncio.Future[bool]] = field(default_factory=set)
+    result: asyncio.Future[bool] | None = None
+    """What the hash has shown."""
+    had_place: bool = False
+    """Whether its turn among names that do not exist has come: a refusal may be told."""
+    is_late: bool = False
+    """Whether that place was given up: a refusal must not be told."""
+
+    @property
+    def id(self) -> _Key:
+        return self.network, self.user, self.key
 
 
-_Users: TypeAlias = "OrderedDict[str, OrderedDict[bytes, _Check]]"
+class _Line:
+    """Checks that wait: users in turn, of each user the oldest and the newest in turn."""
+
+    def __init__(self) -> None:
+        self._users: OrderedDict[str, OrderedDict[_Key, _Check]] = OrderedDict()
+        self._newest = True
+
+    def __len__(self) -> int:
+        return sum(map(len, self._users.values()))
+
+    def add(self, user: str, check: _Check) -> _Check | None:
+        """Append a check; the one that is given up for it."""
+        given_up = None
+        if len(self) >= _WAITING:
+            most = max(reversed(self._users), key=lambda each: len(self._users[each]))
+            given_up = next(iter(self._users[most].values()))
+            self.discard(most, given_up)
+        if user not in self._users:
+            self._users[user] = OrderedDict()
+            # Whoever has not had a turn is next, however many others wait.
+            self._users.move_to_end(user, last=False)
+        self._users[user][check.id] = check
+        return given_up
+
+    def discard(self, user: str, check: _Check) -> None:
+        waiting = self._users.get(user)
+        if waiting is None or check.id not in waiting:
+            return
+        del waiting[check.id]
+        if not waiting:
+            del self._users[user]
+
+    def take(self) -> _Check:
+        """The next one, out of the line."""
+        user, waiting = next(iter(self._users.items()))
+        self._users.move_to_end(user)
+        # The newest: those behind a long line have given up before it is their turn. The oldest:
+        # who comes back at once after each refusal is always the newest.
+        check = next(reversed(waiting.values()) if self._newest else iter(waiting.values()))
+        self._newest = not self._newest
+        self.discard(user, check)
+        return check
+
+
+@dataclass(slots=True)
+class _Network:
+    known: _Line = field(default_factory=_Line)
+    unknown: _Line = field(default_factory=_Line)
+    unknown_is_next: bool = False
+
+    def take(self) -> tuple[_Check, bool]:
+        """The next check, and whether it was in the line of names that do not exist."""
+        unknown = bool(self.unknown) and (self.unknown_is_next or not self.known)
+        self.unknown_is_next = not unknown
+        return (self.unknown if unknown else self.known).take(), unknown
 
 
 class HashQueue:
     """Runs checks in threads, in turns."""
 
     def __init__(self) -> None:
-        self._networks: OrderedDict[str, _Users] = OrderedDict()
-        self._running: dict[tuple[str, str, bytes], _Check] = {}
+        self._networks: OrderedDict[str, _Network] = OrderedDict()
+        self._checks: dict[_Key, _Check] = {}
+        self._running = 0
         self._threads: ThreadPoolExecutor | None = None
 
-    async def run(self, address: str, user: str, key: bytes, work: Callable[[], bool]) -> bool:
+    async def run(
+        self, address: str, user: str, key: bytes, work: Callable[[], bool], *, known: bool = True
+    ) -> bool:
         """The result of `work`; checks of a user with the same `key` are done once.
 
-        CrowdedError if there are too many of this address. Cancelling gives up the place.
+        `known` says whether the user exists. CrowdedError if there are too many of this address.
+        Cancelling gives up the place.
         """
-        network = _network(address)
-        check = self._find(network, user, key)
+        new = _Check(_network(address), user, key, known, work)
+        check = self._checks.get(new.id)
         if check is None:
-            check = _Check(network, user, key, work)
+            check = self._checks[new.id] = new
             self._add(check)
         asker: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         check.askers.add(asker)
+        self._answer(check)
         self._start()
         try:
             return await asker
         finally:
             check.askers.discard(asker)
             if not check.askers:
-                self._leave(check)
+                self._forget(check)
 
     def close(self) -> None:
         """Let go of the threads without waiting for them."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _find(self, network: str, user: str, key: bytes) -> _Check | None:
-        users = self._networks.get(network)
-        waiting = users.get(user) if users else None
-        check = waiting.get(key) if waiting else None
-        return check or self._running.get((network, user, key))
-
     def _add(self, check: _Check) -> None:
-        users = self._networks.setdefault(check.network, OrderedDict())
-        if sum(map(len, users.values())) >= _WAITING:
-            self._give_up_one(users)
-        if check.user not in users:
-            users[check.user] = OrderedDict()
-            # Whoever has not had a turn is next, however many others wait.
-            users.move_to_end(check.user, last=False)
-        users[check.user][check.key] = check
+        network = self._networks.setdefault(check.network, _Network())
+        if check.known and (given_up := network.known.add(check.user, check)):
+            self._give_up(given_up)
+        if late := network.unknown.add(_NOBODY, check):
+            late.is_late = True
+            if late.known:
+                # Its password may be right.
+                self._answer(late)
+            else:
+                self._give_up(late)
 
-    def _give_up_one(self, users: _Users) -> None:
-        """The oldest of the user that asks for most."""
-        most = max(reversed(users), key=lambda user: len(users[user]))
-        given_up = next(iter(users[most].values()))
-        self._leave(given_up)
-        for asker in given_up.askers:
+    def _give_up(self, check: _Check) -> None:
+        for asker in check.askers:
             if not asker.done():
                 asker.set_exception(CrowdedError())
+        self._forget(check)
 
-    def _leave(self, check: _Check) -> None:
-        """Forget a check that waits; one that runs goes on."""
-        users = self._networks.get(check.network, OrderedDict())
-        waiting = users.get(check.user)
-        if waiting is None or waiting.get(check.key) is not check:
-            return
-        del waiting[check.key]
-        if not waiting:
-            del users[check.user]
-        if not users:
-            del self._networks[check.network]
+    def _forget(self, check: _Check) -> None:
+        """A check that nobody waits for is not begun; one that runs goes on."""
+        if self._checks.get(check.id) is check:
+            del self._checks[check.id]
+        if (network := self._networks.get(check.network)) is not None:
+            network.known.discard(check.user, check)
+            network.unknown.discard(_NOBODY, check)
+            self._tidy(check.network)
+
+    def _tidy(self, name: str) -> None:
+        network = self._networks[name]
+        if not network.known and not network.unknown:
+            del self._networks[name]
 
     def _next(self) -> _Check | None:
-        if not self._networks:
-            return None
-        network, users = next(iter(self._networks.items()))
-        user, waiting = next(iter(users.items()))
-        self._networks.move_to_end(network)
-        users.move_to_end(user)
-        # The newest: those who have waited for long have given up, or will before the others.
-        check = next(reversed(waiting.values()))
-        self._leave(check)
-        return check
+        """The next check to be computed."""
+        while self._networks:
+            name, network = next(iter(self._networks.items()))
+            check, unknown = network.take()
+            self._networks.move_to_end(name)
+            self._tidy(name)
+            if unknown:
+                check.had_place = True
+                if check.known:
+                    # Only its place: the hash is the other line's.
+                    self._answer(check)
+                    continue
+            return check
+        return None
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        while len(self._running) < _THREADS and (check := self._next()):
+        while self._running < _THREADS and (check := self._next()):
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(_THREADS, "bcrypt")
-            self._running[check.network, check.user, check.key] = check
+            self._running += 1
             done = loop.run_in_executor(self._threads, check.work)
             done.add_done_callback(partial(self._done, check))
 
     def _done(self, check: _Check, result: asyncio.Future[bool]) -> None:
-        del self._running[check.network, check.user, check.key]
+        self._running -= 1
+        check.result = result
+        self._answer(check)
+        if not result.cancelled():
+            self._start()
+
+    def _answer(self, check: _Check) -> None:
+        """Tell the result, if it is there and may be told."""
+        result = check.result
+        if result is None:
+            return
         for asker in check.askers:
             if asker.done():
                 continue
@@ -141,10 +225,10 @@ class HashQueue:
                 asker.cancel()
             elif (error := result.exception()) is not None:
                 asker.set_exception(error)
-            else:
+            elif result.result() or check.had_place:
                 asker.set_result(result.result())
-        if not result.cancelled():
-            self._start()
+            elif check.is_late:
+                asker.set_exception(CrowdedError())
 
 
 def _network(address: str) -> str:

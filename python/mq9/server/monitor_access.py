@@ -68,7 +68,12 @@ async def _is_user(passwords: Passwords, user: str, stored: str, request: Reques
     if good is None and cost is not None:
         try:
             good = await passwords.compare_hash(
-                stored, given, cost=cost, user=given_user, address=request.ip
+                stored,
+                given,
+                cost=cost,
+                user=given_user,
+                address=request.ip,
+                known=bool(known),
             )
         except CrowdedError:
             return False

@@ -53,12 +53,19 @@ class Passwords:
         return True if _recall(self._good, self._digest(f"{stored}\0{given}")) else None
 
     async def compare_hash(
-        self, stored: str, given: str, *, cost: int, user: str = "", address: str = ""
+        self,
+        stored: str,
+        given: str,
+        *,
+        cost: int,
+        user: str = "",
+        address: str = "",
+        known: bool = True,
     ) -> bool:
         """Hash `given` in a thread; if it does not match, that takes the work of `cost`.
 
-        Clients of other addresses, and other users, take turns: CrowdedError if there are too many
-        of this address. Cancelling gives up the place.
+        Clients of other addresses, other users, and users that are not `known` take turns:
+        CrowdedError if there are too many of this address. Cancelling gives up the place.
         """
         good = self._digest(f"{stored}\0{given}")
         # Who a wrong password was given for must not make a difference: unknown users share a hash.
@@ -66,7 +73,7 @@ class Passwords:
         if _recall(self._bad, bad):
             return False
         work = partial(_check, stored, given, cost)
-        matched = await self._queue.run(address, user, bad, work)
+        matched = await self._queue.run(address, user, bad, work, known=known)
         _remember(*((self._good, good) if matched else (self._bad, bad)))
         return matched
 
