@@ -50,6 +50,20 @@ def test_a_query_is_words_phrases_and_prefixes() -> None:
     assert [part.text for part in parts("what is it")] == ["what", "is", "it"]
 
 
+def test_of_a_query_64_words_count_and_8_beginnings() -> None:
+    texts = index({"name": "ninth"}, {"name": "first"}, {"name": "字面"})
+    beginnings = " ".join(f"{letter}*" for letter in "fbcdeghi")
+    assert texts.search(f"{beginnings} nin*", 10)[0] == [1]
+    assert texts.search(f"{beginnings} 字", 10)[0] == [1]
+    assert texts.search(f"{beginnings} ninth", 10)[0] == [0, 1]
+    # To ask twice is to ask once.
+    assert texts.search(f"{'f* ' * 20} nin*", 10)[0] == [0, 1]
+    some = [f"word{number}" for number in range(63)]
+    for separator in (" ", "."):
+        assert texts.search(f"{separator.join(some)} ninth", 10)[0] == [0]
+        assert texts.search(f"{separator.join(some)} other ninth", 10)[0] == []
+
+
 @settings(deadline=None)
 @given(st.text())
 def test_every_text_is_a_query(text: str) -> None:

@@ -46,7 +46,7 @@ class Commands:
             admin.list,
             admin.show,
             *Agents(server, self._registry).commands,
-            Discover(self._registry).command,
+            Discover(server.clients, self._registry).command,
         ):
             self._desk.serve(command)
 

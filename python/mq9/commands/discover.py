@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from mq9.commands.desk import Steps
+    from mq9.commands.surroundings import Clients
     from mq9.commands.turns import Pause
     from mq9.registry.registry import Registry
     from mq9.registry.roster import Agent
@@ -89,7 +90,8 @@ class _Found:
 class Discover:
     """Carries out AGENT.DISCOVER."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, clients: Clients, registry: Registry) -> None:
+        self._clients = clients
         self._registry = registry
         self.command = Command(
             "AGENT.DISCOVER",
@@ -102,9 +104,9 @@ class Discover:
     def _answer(self, call: Call) -> Steps:
         request = read(DiscoverRequest, call.payload)
         _check(request)
-        return self._discover(request)
+        return self._discover(call.cid, request)
 
-    def _discover(self, request: DiscoverRequest) -> Steps:
+    def _discover(self, cid: int, request: DiscoverRequest) -> Steps:
         registry = self._registry
         registry.wake()
         if loading := registry.loading:
@@ -117,7 +119,7 @@ class Discover:
         if not (request.text or "").strip() and not (request.semantic or "").strip():
             found = yield from self._listed(request, first, count)
         else:
-            found = yield from self._found(request, first, count)
+            found = yield from self._found(cid, request, first, count)
         return (yield from self._reply(request, found))
 
     def _listed(
@@ -132,7 +134,7 @@ class Discover:
         return _Found([(agent, 0.0) for agent in agents], total)
 
     def _found(
-        self, request: DiscoverRequest, first: int, count: int
+        self, cid: int, request: DiscoverRequest, first: int, count: int
     ) -> Generator[Pause, None, _Found]:
         asked: dict[str, Any] = {
             "text": request.text or "",
@@ -145,7 +147,7 @@ class Discover:
             "scores": bool(request.scores),
         }
         for tried in range(1, _TRIES + 1):
-            search = self._registry.link.search(asked)
+            search = self._registry.link.search(cid, asked, lambda: cid in self._clients.open)
             yield search
             try:
                 page = search.result()

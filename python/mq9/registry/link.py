@@ -12,12 +12,14 @@ import asyncio
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from itertools import count, islice
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mq9.registry import frames
 from mq9.registry.progress import shared
+from mq9.registry.search_turns import SearchTurns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +77,15 @@ class Page:
         self.missing = missing
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A search that is not answered yet."""
+
+    request: dict[str, Any]
+    is_wanted: Callable[[], bool]
+    answer: asyncio.Future[Page]
+
+
 class Link:
     """One worker, and the next one when it is gone."""
 
@@ -100,7 +111,8 @@ class Link:
         self._work = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
         self._writer: asyncio.StreamWriter | None = None
-        self._asked: dict[int, asyncio.Future[Page]] = {}
+        self._asked: dict[int, _Asked] = {}
+        self._turns = SearchTurns()
         self._numbers = count()
         self._started = asyncio.Event()
         self._understands = embedder == "none"
@@ -145,21 +157,28 @@ class Link:
         if agent.number <= self._told:
             self._seen[agent.number] = agent.alive_until_ms
 
-    def search(self, request: dict[str, Any]) -> asyncio.Future[Page]:
-        """A page of what `request` asks for; WorkerLostError or SearchRefusedError if it fails."""
+    def search(
+        self, cid: int, request: dict[str, Any], is_wanted: Callable[[], bool]
+    ) -> asyncio.Future[Page]:
+        """A page of what `request` asks for; WorkerLostError or SearchRefusedError if it fails.
+
+        Connections take turns. A search is cancelled if nobody wants it when its turn comes.
+        """
         search: asyncio.Future[Page]
         patience_s = _PATIENCE_S if self._understands else _FIRST_PATIENCE_S
         request = {**request, "until_s": monotonic() + patience_s}
         if self._writer is None or self._dropped or self._is_untold(self._order.last):
-            search = asyncio.get_running_loop().create_task(self._search(request))
+            search = asyncio.get_running_loop().create_task(self._search(cid, request, is_wanted))
         else:
             # At once: each round of a loop that is full of messages takes a while.
-            search = self._ask(request)
+            search = self._ask(cid, request, is_wanted)
         # Who asked may be gone when it fails: then nobody looks.
         search.add_done_callback(lambda done: done.cancelled() or done.exception())
         return search
 
-    async def _search(self, request: dict[str, Any]) -> Page:
+    async def _search(
+        self, cid: int, request: dict[str, Any], is_wanted: Callable[[], bool]
+    ) -> Page:
         wanted = self._order.last
         try:
             async with asyncio.timeout(request["until_s"] - monotonic()):
@@ -169,7 +188,7 @@ class Link:
             # Then what is known so far has to do.
             pass
         untold = self._order.count_behind(self._told)
-        page = await self._ask(request)
+        page = await self._ask(cid, request, is_wanted)
         page.missing = max(page.missing, untold)
         return page
 
@@ -183,23 +202,39 @@ class Link:
         first = next(self._order.behind(self._told), None)
         return first is not None and first.number <= wanted
 
-    def _ask(self, request: dict[str, Any]) -> asyncio.Future[Page]:
-        loop = asyncio.get_running_loop()
+    def _ask(
+        self, cid: int, request: dict[str, Any], is_wanted: Callable[[], bool]
+    ) -> asyncio.Future[Page]:
         number = next(self._numbers)
-        answer: asyncio.Future[Page] = loop.create_future()
-        self._asked[number] = answer
-        timer = loop.call_later(_ANSWER_S, _refuse, answer)
+        answer: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
+        self._asked[number] = _Asked(request, is_wanted, answer)
+        self._turns.add(cid, number)
 
         def done(_: asyncio.Future[Page]) -> None:
-            timer.cancel()
-            self._asked.pop(number, None)
+            del self._asked[number]
+            self._turns.done(cid, number)
+            self._send_next()
 
         answer.add_done_callback(done)
-        try:
-            self._send(number, request)
-        except WorkerLostError as error:
-            answer.set_exception(error)
+        self._send_next()
         return answer
+
+    def _send_next(self) -> None:
+        """Gives the worker what it is to do next, if it has little."""
+        while (number := self._turns.next()) is not None:
+            asked = self._asked[number]
+            if not asked.is_wanted():
+                asked.answer.cancel()
+            elif not asked.answer.done():
+                self._refuse_in_time(asked.answer)
+                try:
+                    self._send(number, asked.request)
+                except WorkerLostError as error:
+                    asked.answer.set_exception(error)
+
+    def _refuse_in_time(self, answer: asyncio.Future[Page]) -> None:
+        timer = asyncio.get_running_loop().call_later(_ANSWER_S, _refuse, answer)
+        answer.add_done_callback(lambda _: timer.cancel())
 
     def _send(self, number: int, request: dict[str, Any]) -> None:
         if self._writer is None:
@@ -268,9 +303,9 @@ class Link:
                 task.cancel()
             if process.returncode is None:
                 process.kill()
-            for answer in self._asked.values():
-                if not answer.done():
-                    answer.set_exception(WorkerLostError())
+            for asked in self._asked.values():
+                if not asked.answer.done():
+                    asked.answer.set_exception(WorkerLostError())
         await asyncio.gather(*tasks, return_exceptions=True)
         status = await process.wait()
         self._blame(progress.card, status)
@@ -326,9 +361,15 @@ class Link:
                 text = "an agent is found by its words only: reading it failed"
                 self._log.error(text, agent=agent.address)
             return
-        answer = self._asked.get(head.get("n", -1))
-        if answer is None or answer.done():
+        number = head.get("n", -1)
+        if head["kind"] == "waits":
+            self._turns.waits(number)
+            self._send_next()
             return
+        asked = self._asked.get(number)
+        if asked is None or asked.answer.done():
+            return
+        answer = asked.answer
         if error := head.get("error"):
             answer.set_exception(SearchRefusedError(error))
         else:

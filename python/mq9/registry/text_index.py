@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import tantivy
 
-from mq9.registry.words import Part, indexed, is_unspaced, name_key, parts
+from mq9.registry.words import MAX_WORDS, Part, indexed, name_key, parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -136,7 +136,14 @@ class TextIndex:
         return found, result.count, exact  # type: ignore[attr-defined]
 
     def _query(self, query: str, tags: Sequence[str], share: float) -> tantivy.Query | None:
-        should = [clause for part in parts(query) if (clause := self._clause(part)) is not None]
+        should: list[tantivy.Query] = []
+        # A part may be cut into many words: no more of them count than of parts.
+        left = MAX_WORDS
+        for part in parts(query):
+            words = (self._words if part.is_prefix else self._stems).analyze(part.text)[:left]
+            left -= len(words)
+            if words:
+                should.append(self._clause(part, words))
         if not should:
             return None
         title = tantivy.Query.term_query(self._schema, "title", name_key(query))
@@ -158,30 +165,25 @@ class TextIndex:
             [(tantivy.Occur.Must, clause) for clause in (found, *filters)]
         )
 
-    def _clause(self, part: Part) -> tantivy.Query | None:
+    def _clause(self, part: Part, words: list[str]) -> tantivy.Query:
+        """What finds a part of a query that consists of these words."""
         if part.is_prefix:
-            return self._prefix(part.text)
-        stems = self._stems.analyze(part.text)
-        if not stems:
-            return None
-        if len(stems) == 1 and len(part.text) == 1 and is_unspaced(part.text):
+            return self._prefix(words)
+        if part.is_pattern:
             return self._matching(f".?{re.escape(part.text)}.?")
-        if part.is_phrase and len(stems) > 1:
+        if part.is_phrase and len(words) > 1:
             return _best(
-                {f: tantivy.Query.phrase_query(self._schema, f, list(stems)) for f in BOOSTS}
+                {f: tantivy.Query.phrase_query(self._schema, f, list(words)) for f in BOOSTS}
             )
         clauses = [
-            _best({f: tantivy.Query.term_query(self._schema, f, stem) for f in BOOSTS})
-            for stem in stems
+            _best({f: tantivy.Query.term_query(self._schema, f, word) for f in BOOSTS})
+            for word in words
         ]
         if len(clauses) == 1:
             return clauses[0]
         return tantivy.Query.boolean_query([(tantivy.Occur.Must, each) for each in clauses])
 
-    def _prefix(self, text: str) -> tantivy.Query | None:
-        words = self._words.analyze(text)
-        if not words:
-            return None
+    def _prefix(self, words: list[str]) -> tantivy.Query:
         *whole, last = words
         clauses = [self._matching(f"{re.escape(last)}.*")]
         clauses += [tantivy.Query.term_query(self._schema, "words", word) for word in whole]

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 MAX_WORDS = 64
 """Words of a query that count."""
+MAX_PATTERNS = 8
+"""Beginnings of words, and single characters of scripts without spaces, that count: each is looked
+for among all words of all cards."""
 MAX_CHARS = 4096
 """Characters of a query that count."""
 
@@ -73,10 +76,18 @@ class Part:
     is_phrase: bool = False
     is_prefix: bool = False
 
+    @property
+    def is_pattern(self) -> bool:
+        """Whether many words may match."""
+        return self.is_prefix or (len(self.text) == 1 and is_unspaced(self.text))
+
 
 def parts(query: str) -> list[Part]:
     """What a query asks for; every text is a query."""
-    found = list(_parts(query[:MAX_CHARS]))[:MAX_WORDS]
+    # Each once: to find it again would change nothing but the time it takes.
+    found = list(dict.fromkeys(_parts(query[:MAX_CHARS])))[:MAX_WORDS]
+    patterns = [part for part in found if part.is_pattern]
+    found = [part for part in found if part not in patterns[MAX_PATTERNS:]]
     telling = [part for part in found if part.is_phrase or part.text.casefold() not in _COMMON]
     return telling or found
 

@@ -65,6 +65,8 @@ class Search:
 
     request: dict[str, Any]
     deadline_s: float
+    is_told: bool = False
+    """Whether the broker knows that it waits for something, and others can be asked for."""
 
 
 class Worker:
@@ -216,6 +218,9 @@ class Worker:
             soon = self._loading or 0 < unread <= _MANY_UNREAD
             if meaning and soon and now_s < search.deadline_s:
                 self._searches.append(search)
+                if not search.is_told:
+                    search.is_told = True
+                    self._say({"kind": "waits", "n": search.request["n"]})
             else:
                 self._progress.beat()
                 self._search(search.request)
