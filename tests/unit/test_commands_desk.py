@@ -162,3 +162,29 @@ async def take_long(tmp_path: Path) -> None:
             # Those of one connection keep their order.
             assert await reply(reader) == {"error": "done"}
             assert await reply(reader) == {"error": "short after 50"}
+
+
+def test_what_nobody_looks_at_is_not_kept(tmp_path: Path) -> None:
+    uvloop.run(send_too_much(tmp_path))
+
+
+async def send_too_much(tmp_path: Path) -> None:
+    async with serving(tmp_path) as running, client(running) as (reader, writer):
+        kept: list[bytes] = []
+
+        def wait(call: Call) -> Steps:
+            kept.append(call.payload)
+            yield None
+            return Reply(error=str(call.size))
+
+        desk = Desk(running)
+        desk.serve(Command("ANY", wait, lambda error: Reply(error=error), limit=None))
+        desk.serve(Command("SOME", wait, lambda error: Reply(error=error)))
+        for command, size in (("ANY", 1 << 20), ("ANY", 3), ("SOME", 65536)):
+            writer.write(f"PUB $mq9.AI.{command} me {size}\r\n{'x' * size}\r\n".encode())
+            assert await reply(reader) == {"error": str(size)}
+        assert kept == [b"", b"", b"x" * 65536]
+        writer.write(f"PUB $mq9.AI.SOME me 65537\r\n{'x' * 65537}\r\n".encode())
+        expected = "the request has 65537 bytes: at most 65536 are allowed (max_request)"
+        assert await reply(reader) == {"error": expected}
+        assert len(kept) == 3

@@ -134,6 +134,42 @@ async def test_a_long_line_is_not_read_from_until_it_is_short(room: Room) -> Non
     assert room.open[2].heard == []
 
 
+async def test_a_line_of_many_bytes_is_not_read_from_until_it_has_few(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    turns.add(1, waiting(done, "search", until), 1 << 20)
+    turns.add(1, steps(done, "first", 1))
+    for number in range(20):
+        assert room.open[1].heard == ["pause"] * (number >= 3)
+        turns.add(1, steps(done, str(number)), 1 << 20)
+    await until_idle(done, 23)
+    # One MiB is still in the hands of the search.
+    assert room.open[1].heard == ["pause", "resume"]
+    for _ in range(3):
+        turns.add(1, steps(done, "next", 1), 1 << 20)
+    assert room.open[1].heard == ["pause", "resume", "pause"]
+    until.set_result(None)
+    await until_idle(done, 30)
+    assert room.open[1].heard == ["pause", "resume"] * 2
+    assert room.open[2].heard == []
+
+
+async def test_nothing_is_kept_of_clients_that_left(room: Room) -> None:
+    turns, done = Turns(room), list[str]()
+    until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    turns.add(1, waiting(done, "search", until), 100)
+    turns.add(1, steps(done, "long", 5), 100)
+    turns.add(1, steps(done, "short"), 100)
+    turns.add(2, steps(done, "other", 5), 100)
+    room.open.clear()
+    until.set_result(None)
+    await until_idle(done, 5)
+    await asyncio.sleep(0)
+    assert not turns._bytes
+    assert not turns._waiting
+    assert not turns._lines
+
+
 async def test_a_client_that_left_has_its_changes_made_and_its_searches_dropped(room: Room) -> None:
     turns, done = Turns(room), list[str]()
     turns.add(1, steps(done, "search", 5))

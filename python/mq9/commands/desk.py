@@ -35,6 +35,9 @@ class Call:
     tail: str
     """What stands behind the command in the subject."""
     payload: bytes
+    """Empty where nobody looks at it: where there is no limit, or it is too large."""
+    size: int
+    """Of the payload as it came."""
     client: Client | None
     """Who asks; it may have gone meanwhile."""
 
@@ -76,8 +79,11 @@ class Desk:
 
         def handle(cid: int, subject: str, reply: str, _headers: bytes, payload: bytes) -> None:
             client = self._server.clients.open.get(cid)
-            call = Call(cid, subject, subject[prefix:], payload, client)
-            self._turns.add(cid, self._work(command, call, reply))
+            size = len(payload)
+            # It may wait for long: what nobody will look at is not kept.
+            kept = payload if size <= self._limit(command) else b""
+            call = Call(cid, subject, subject[prefix:], kept, size, client)
+            self._turns.add(cid, self._work(command, call, reply), len(kept))
 
         self._broker.serve(subject, handle)
 
@@ -99,14 +105,13 @@ class Desk:
         except Exception as error:
             self._failed(command, error, call, reply)
 
+    def _limit(self, command: Command) -> int:
+        return getattr(self._server.options, command.limit) if command.limit else 0
+
     def _check_size(self, command: Command, call: Call) -> None:
-        if command.limit is None:
-            return
-        most: int = getattr(self._server.options, command.limit)
-        if len(call.payload) > most:
+        if command.limit and call.size > (most := self._limit(command)):
             raise Refusal(
-                f"the request has {len(call.payload)} bytes: "
-                f"at most {most} are allowed ({command.limit})"
+                f"the request has {call.size} bytes: at most {most} are allowed ({command.limit})"
             )
 
     def _reply(self, command: Command, cid: int, subject: str, reply: Reply) -> None:

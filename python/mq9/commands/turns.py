@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Generator
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,9 +21,19 @@ Work: TypeAlias = Generator[Pause, None, None]
 
 # What commands may take of one round of the loop.
 _ROUND_S = 0.001
-# A connection with so many requests in line is not read from until most are done.
+# A connection with so many requests in line, or bytes of them, is not read until few are left.
 _LONG_LINE = 1000
 _SHORT_LINE = 100
+_MANY_BYTES = 4 << 20
+_FEW_BYTES = 1 << 20
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class _Job:
+    """Some work, and how many bytes it keeps until it is done."""
+
+    work: Work
+    size: int
 
 
 class Turns:
@@ -34,23 +45,28 @@ class Turns:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._lines: dict[int, deque[Work]] = {}
+        self._lines: dict[int, deque[_Job]] = {}
         self._waiting: Counter[int] = Counter()
+        self._bytes: Counter[int] = Counter()
         self._paused: set[int] = set()
         self._spent_s = 0.0
         self._round_is_due = False
         # Work that waits for something when all is given up never runs again.
         self._life = 0
 
-    def add(self, cid: int, work: Work) -> None:
-        """Begin with some work now, or in a later round of the loop if this one has had enough."""
-        self._begin(cid, work)
+    def add(self, cid: int, work: Work, size: int = 0) -> None:
+        """Begin with some work now, or in a later round of the loop if this one has had enough.
+
+        Until it is done, it keeps `size` bytes.
+        """
+        self._bytes[cid] += size
+        self._begin(cid, _Job(work, size))
         self._pause(cid)
 
-    def _begin(self, cid: int, work: Work) -> None:
+    def _begin(self, cid: int, job: _Job) -> None:
         self._round_soon()
         line = self._lines.setdefault(cid, deque())
-        line.append(work)
+        line.append(job)
         if len(line) == 1 and self._spent_s < _ROUND_S:
             self._step(cid)
 
@@ -58,6 +74,7 @@ class Turns:
         """Give up all work."""
         self._lines.clear()
         self._waiting.clear()
+        self._bytes.clear()
         self._paused.clear()
         self._life += 1
 
@@ -87,17 +104,20 @@ class Turns:
         # It stays in its line meanwhile: a reply may bring more requests, which go behind it.
         line = self._lines[cid]
         # What a client asked to be done before it left is done in one step; nobody waits for more.
-        if self._is_off(cid, line[0]) or cid not in self._clients.open:
+        if self._is_off(cid, line[0]):
             line.popleft()
+        elif cid not in self._clients.open:
+            self._shed(cid, line.popleft())
         if self._lines.pop(cid, None) is not None and line:
             self._lines[cid] = line
 
-    def _is_off(self, cid: int, work: Work) -> bool:
+    def _is_off(self, cid: int, job: _Job) -> bool:
         """Makes a step; whether the work is out of its line, being done or waiting."""
         start = perf_counter()
         try:
-            until = next(work)
+            until = next(job.work)
         except StopIteration:
+            self._shed(cid, job)
             return True
         finally:
             self._spent_s += perf_counter() - start
@@ -105,32 +125,43 @@ class Turns:
             return False
         life = self._life
         self._waiting[cid] += 1
-        until.add_done_callback(lambda _: self._go_on(cid, work, life))
+        until.add_done_callback(lambda _: self._go_on(cid, job, life))
         return True
 
-    def _go_on(self, cid: int, work: Work, life: int) -> None:
+    def _go_on(self, cid: int, job: _Job, life: int) -> None:
         if life != self._life:
             return
         self._waiting[cid] -= 1
         if not self._waiting[cid]:
             del self._waiting[cid]
         if cid in self._clients.open:
-            self._begin(cid, work)
+            self._begin(cid, job)
             self._resume(cid)
         else:
+            self._shed(cid, job)
             self._paused.discard(cid)
+
+    def _shed(self, cid: int, job: _Job) -> None:
+        """Some work is over, and what it kept is free."""
+        self._bytes[cid] -= job.size
+        if self._bytes[cid] <= 0:
+            del self._bytes[cid]
 
     def _length(self, cid: int) -> int:
         return len(self._lines.get(cid, ())) + self._waiting[cid]
 
     def _pause(self, cid: int) -> None:
+        if cid in self._paused:
+            return
         client = self._clients.open.get(cid)
-        if client and cid not in self._paused and self._length(cid) >= _LONG_LINE:
+        if client and (self._length(cid) >= _LONG_LINE or self._bytes[cid] >= _MANY_BYTES):
             self._paused.add(cid)
             client.pause_reading()
 
     def _resume(self, cid: int) -> None:
-        if cid in self._paused and self._length(cid) <= _SHORT_LINE:
+        if cid not in self._paused:
+            return
+        if self._length(cid) <= _SHORT_LINE and self._bytes[cid] <= _FEW_BYTES:
             self._paused.discard(cid)
             if client := self._clients.open.get(cid):
                 client.resume_reading()
