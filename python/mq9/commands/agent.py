@@ -73,6 +73,8 @@ class Agents:
     ) -> Steps:
         """Who has a name is known when all agents are."""
         yield loading
+        if error := loading.exception():
+            raise Refusal(f"the agents cannot be loaded: {error}")
         return self._act_now(call, who, act)
 
     def _act_now(self, call: Call, who: Who, act: Callable[[Agent], bool]) -> Reply:

@@ -67,8 +67,7 @@ class Registry:
 
     def wake(self) -> None:
         """Load what is stored and start the worker, unless that is done."""
-        failed = self._loading is not None and self._loading.done() and self._loading.exception()
-        if (self._loading is None or failed) and not self._closed:
+        if not self._is_loaded and self.loading is None and not self._closed:
             self._loading = asyncio.get_running_loop().create_task(self._load())
 
     def close(self) -> None:
@@ -83,8 +82,14 @@ class Registry:
 
     @property
     def loading(self) -> asyncio.Task[None] | None:
-        """What to wait for until all agents are known; None if they are."""
+        """What to wait for until all agents are known; None if they are, or that failed."""
         return None if self._loading is None or self._loading.done() else self._loading
+
+    @property
+    def _is_loaded(self) -> bool:
+        """Whether the roster has all agents: else the store knows more."""
+        done = self._loading
+        return done is not None and done.done() and not done.cancelled() and not done.exception()
 
     def register(
         self,
@@ -144,7 +149,7 @@ class Registry:
     @property
     def count(self) -> int:
         """How many agents there are."""
-        if self.loading is None and self._loading is not None:
+        if self._is_loaded:
             return len(self.roster)
         try:
             return self._store.mailbox(AGENTS).messages
@@ -163,7 +168,7 @@ class Registry:
     def find(self, address: str, now_ms: int) -> Agent | None:
         """The agent at this address, if its time is not over."""
         agent = self.roster.get(address)
-        if agent is None and self.loading:
+        if agent is None and not self._is_loaded:
             agent = self._stored(address)
         return None if agent is None or agent.is_gone(now_ms) else agent
 
