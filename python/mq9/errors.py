@@ -4,6 +4,8 @@ What a store raises and what a broker refuses have the same cause and so the sam
 mailbox is `MailboxNotFound` in a process of its own and across the network.
 """
 
+from collections.abc import Mapping
+
 from mq9._core import (
     DiskFull,
     ExportError,
@@ -45,6 +47,10 @@ class BrokerUnavailable(Mq9Error):
     """There is no connection to a broker."""
 
 
+class InternalError(Mq9Error):
+    """The broker failed at a request by a mistake of its own; its log says more."""
+
+
 class ConnectionLost(BrokerUnavailable):
     """The connection broke while a request was under way: it may have been carried out or not."""
 
@@ -72,7 +78,38 @@ class PartlySent(Mq9Error):
         """What went wrong, by the message's place in the batch, from 0."""
 
 
+KINDS: Mapping[str, type[Mq9Error]] = {
+    "access_denied": AccessDenied,
+    "agent_not_found": AgentNotFound,
+    "disk_full": DiskFull,
+    "group_not_found": GroupNotFound,
+    "internal_error": InternalError,
+    "invalid_address": InvalidAddress,
+    "invalid_request": InvalidRequest,
+    "mailbox_exists": MailboxExists,
+    "mailbox_full": MailboxFull,
+    "mailbox_not_found": MailboxNotFound,
+    "message_not_found": MessageNotFound,
+    "message_too_large": MessageTooLarge,
+    "not_given": NotGiven,
+    "quota_exceeded": QuotaExceeded,
+    "storage_error": StorageError,
+    "too_many_groups": TooManyGroups,
+    "unknown_command": NoResponders,
+    "writes_stopped": WritesStopped,
+}
+"""The words with which a broker says why it refuses, in the header `mq9-error` of its replies."""
+
+
+def kind_of(error: Mq9Error) -> str:
+    """The word for what a store refuses."""
+    kinds = (kind for kind, known in KINDS.items() if isinstance(error, known))
+    # What is left is wrong with the request, or no fault of it: a store that is closed.
+    return next(kinds, "invalid_request" if isinstance(error, ValueError) else "store_error")
+
+
 __all__ = [
+    "KINDS",
     "AccessDenied",
     "AgentNotFound",
     "BrokerUnavailable",
@@ -81,6 +118,7 @@ __all__ = [
     "DiskFull",
     "ExportError",
     "GroupNotFound",
+    "InternalError",
     "InvalidAddress",
     "InvalidField",
     "InvalidRequest",
@@ -101,4 +139,5 @@ __all__ = [
     "StoreLocked",
     "TooManyGroups",
     "WritesStopped",
+    "kind_of",
 ]

@@ -38,6 +38,8 @@ pub enum Shape {
     Mailboxes,
     /// With `mailbox`.
     Mailbox,
+    /// With the figures of `ADMIN.STATUS`.
+    Status,
 }
 
 impl Shape {
@@ -54,6 +56,12 @@ impl Shape {
             Shape::Agents => r#","agents":[],"total":0}"#,
             Shape::Mailboxes => r#","mailboxes":[]}"#,
             Shape::Mailbox => r#","mailbox":null}"#,
+            Shape::Status => concat!(
+                r#","version":""#,
+                env!("CARGO_PKG_VERSION"),
+                r#"","clients":0,"mailboxes":0,"waiting":0,"log_bytes":0,"live_bytes":0,"damage":0,"#,
+                r#""writes_stopped":""}"#
+            ),
         }
     }
 
@@ -106,7 +114,7 @@ pub const COMMANDS: [Command; 18] = [
     command("PUBLIC.LIST", By::Caller, Shape::Mailboxes),
     command("AGENT.DISCOVER", By::CallerForUser, Shape::Agents),
     command("AGENT.", By::CallerForUser, Shape::Plain),
-    command("ADMIN.STATUS", By::CallerForUser, Shape::Plain),
+    command("ADMIN.STATUS", By::CallerForUser, Shape::Status),
     command("ADMIN.MAILBOX.LIST", By::CallerForUser, Shape::Mailboxes),
     command("ADMIN.MAILBOX.SHOW.", By::CallerForUser, Shape::Mailbox),
     command("ADMIN.", By::CallerForUser, Shape::Plain),

@@ -113,6 +113,28 @@ pub enum Error {
 }
 
 impl Error {
+    /// What kind of error it is, in one word that clients may rely on: the text is for people.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Error::MailboxNotFound(_) => "mailbox_not_found",
+            Error::MailboxExists(_) => "mailbox_exists",
+            Error::MessageNotFound => "message_not_found",
+            Error::InvalidAddress { .. } => "invalid_address",
+            Error::InvalidField { .. } => "invalid_request",
+            Error::MessageTooLarge { .. } => "message_too_large",
+            Error::MailboxFull { .. } => "mailbox_full",
+            Error::TooManyGroups { .. } => "too_many_groups",
+            Error::QuotaExceeded { .. } => "quota_exceeded",
+            Error::GroupNotFound { .. } => "group_not_found",
+            Error::NotGiven { .. } => "not_given",
+            Error::Locked => "store_locked",
+            Error::DiskFull(_) => "disk_full",
+            Error::Io { .. } => "storage_error",
+            Error::WritesStopped(_) => "writes_stopped",
+            Error::NewerFormat { .. } => "newer_format",
+        }
+    }
+
     /// Wraps an error of the operating system, telling a full disk from other failures.
     pub(crate) fn io(action: &'static str, file: impl Into<String>, source: io::Error) -> Error {
         match source.kind() {

@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"error", "time", "disk", "wire", "log", "timer", "mailbox", "group"},
     "protocol": {"error", "wire", "mailbox", "store", "nats", "commands"},
     "partition": {"error", "time", "log", "store", "protocol", "front", "commands"},
-    "engine": {"time", "log", "store", "protocol", "front", "partition"},
+    "engine": {"time", "log", "store", "protocol", "front", "partition", "commands"},
 }
 
 FORBIDDEN_CRATES = {"chrono", "pyo3", "rand", "tokio"}

@@ -102,7 +102,7 @@ async def fail(tmp_path: Path, fault: Callable[[Call], Reply | Steps]) -> None:
         written = io.StringIO()
         running.log._stream = written
         desk = Desk(running)
-        desk.serve(Command("FAULT.>", fault, lambda error: Reply(error=error)))
+        desk.serve(Command("FAULT.>", fault))
         for _ in range(2):
             writer.write(b"PUB $mq9.AI.FAULT.secret me 0\r\n\r\n")
             expected = {"error": "internal error: the log of the broker says more"}
@@ -153,8 +153,8 @@ async def take_long(tmp_path: Path) -> None:
             return Reply(error=f"short after {len(ticks)}")
 
         desk = Desk(running)
-        desk.serve(Command("LONG", long, lambda error: Reply(error=error)))
-        desk.serve(Command("SHORT", short, lambda error: Reply(error=error)))
+        desk.serve(Command("LONG", long))
+        desk.serve(Command("SHORT", short))
         async with client(running, b"other") as (other_reader, other_writer):
             writer.write(b"PUB $mq9.AI.LONG me 0\r\n\r\nPUB $mq9.AI.SHORT me 0\r\n\r\n")
             other_writer.write(b"PUB $mq9.AI.SHORT other 0\r\n\r\n")
@@ -178,8 +178,8 @@ async def send_too_much(tmp_path: Path) -> None:
             return Reply(error=str(call.size))
 
         desk = Desk(running)
-        desk.serve(Command("ANY", wait, lambda error: Reply(error=error), limit=None))
-        desk.serve(Command("SOME", wait, lambda error: Reply(error=error)))
+        desk.serve(Command("ANY", wait, limit=None))
+        desk.serve(Command("SOME", wait))
         for command, size in (("ANY", 1 << 20), ("ANY", 3), ("SOME", 65536)):
             writer.write(f"PUB $mq9.AI.{command} me {size}\r\n{'x' * size}\r\n".encode())
             assert await reply(reader) == {"error": str(size)}

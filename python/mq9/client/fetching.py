@@ -85,11 +85,11 @@ class Fetch:
     def _from_raw(self, reply: list[Msg]) -> list[Message]:
         *messages, last = reply
         status = last.headers or {}
-        if not status:
-            # What is wrong with the request itself is said in JSON, whatever the format.
+        if "Status" not in status:
+            # What cannot be understood at all is refused in JSON.
             answer_of([last])
         if status.get("Status") not in _ANSWERED:
-            raise refusal(str(status.get("Description", "the broker gave no reason")))
+            raise refusal(str(status.get("Description", "the broker gave no reason")), status)
         return [self._message(message) for message in messages]
 
     def _message(self, message: Msg) -> Message:

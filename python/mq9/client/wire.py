@@ -297,7 +297,7 @@ def answer_of(reply: list[Msg]) -> Any:  # noqa: ANN401
     except ValueError as error:
         raise NoResponders(f"the answer is no JSON ({reply[0].data[:80]!r})") from error
     if isinstance(answer, dict) and (text := answer.get("error")):
-        raise refusal(str(text))
+        raise refusal(str(text), reply[0].headers)
     return answer
 
 

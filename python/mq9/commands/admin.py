@@ -139,18 +139,13 @@ class Admin:
     def __init__(self, server: Surroundings) -> None:
         self._clients = server.clients
         self._store = server.store
-        self.list = Command(
-            "ADMIN.MAILBOX.LIST", self._answer_list, lambda error: AdminListReply(error=error)
-        )
+        self.list = Command("ADMIN.MAILBOX.LIST", self._answer_list)
         self.status = Command(
             "ADMIN.STATUS",
             self._answer_status,
-            lambda error: AdminStatusReply(error=error),
             is_durable=lambda: True,
         )
-        self.show = Command(
-            "ADMIN.MAILBOX.SHOW.>", self._answer_show, lambda error: AdminShowReply(error=error)
-        )
+        self.show = Command("ADMIN.MAILBOX.SHOW.>", self._answer_show)
 
     def _answer_list(self, call: Call) -> Steps:
         self._check(call)
@@ -182,7 +177,8 @@ class Admin:
         if not is_operator(self._clients.open.get(call.cid), call.subject):
             raise Refusal(
                 "permission denied: this command is for users whose permissions allow publishing "
-                'to "$mq9.AI.ADMIN.>" by that name'
+                'to "$mq9.AI.ADMIN.>" by that name',
+                "access_denied",
             )
 
     def _list(self, request: AdminListRequest) -> Steps:

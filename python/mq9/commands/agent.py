@@ -31,10 +31,10 @@ class Agents:
         self._server = server
         self._registry = registry
         self.commands = (
-            Command("AGENT.REGISTER", self._register, _failure, limit="max_card"),
+            Command("AGENT.REGISTER", self._register, limit="max_card"),
             # It may be given the whole card.
-            Command("AGENT.UNREGISTER", self._unregister, _failure, limit="max_card", changes=True),
-            Command("AGENT.REPORT", self._report, _failure, changes=True),
+            Command("AGENT.UNREGISTER", self._unregister, limit="max_card", changes=True),
+            Command("AGENT.REPORT", self._report, changes=True),
         )
 
     def _register(self, call: Call) -> Reply:
@@ -87,11 +87,11 @@ class Agents:
         if who.address is not None:
             agent = self._registry.known(who.address)
             if agent is None:
-                raise Refusal(f"agent {who.address} is not registered")
+                raise Refusal(f"agent {who.address} is not registered", "agent_not_found")
             return agent
         found = self._registry.named(who.name, 2)
         if not found:
-            raise Refusal(f"agent {shown(who.name)} is not registered")
+            raise Refusal(f"agent {shown(who.name)} is not registered", "agent_not_found")
         if len(found) > 1:
             raise Refusal(f"several agents have the name {shown(who.name)}: give mailbox")
         return found[0]
@@ -106,19 +106,17 @@ class Agents:
         if self._user(call) != agent.owner and not is_operator(call.client, subject):
             raise Refusal(
                 f"permission denied: agent {agent.address} was registered by another user; "
-                "only that user and operators may do this"
+                "only that user and operators may do this",
+                "access_denied",
             )
 
     def _check_room(self, user: str) -> None:
         options = self._server.options
         if options.max_agents and (count := self._registry.count) >= options.max_agents:
-            raise Refusal(f"there are {count} agents: no more are allowed (max_agents)")
+            raise Refusal(f"there are {count} agents: no more are allowed (max_agents)", "quota_exceeded")
         most = options.max_agents_per_user
         if user and most and (count := self._registry.count_of(user)) >= most:
             raise Refusal(
-                f"user {user} has {count} agents: no more are allowed (max_agents_per_user)"
+                f"user {user} has {count} agents: no more are allowed (max_agents_per_user)",
+                "quota_exceeded",
             )
-
-
-def _failure(error: str) -> Reply:
-    return Reply(error=error)

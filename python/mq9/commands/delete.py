@@ -21,9 +21,7 @@ class Delete:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.command = Command(
-            "MSG.DELETE.>", self._answer, lambda error: DeleteReply(error=error), limit=None
-        )
+        self.command = Command("MSG.DELETE.>", self._answer, limit=None)
 
     def _answer(self, call: Call) -> DeleteReply:
         address, dot, last = call.tail.rpartition(".")

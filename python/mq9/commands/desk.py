@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from mq9.commands.reply import Reply
 from mq9.commands.request import Refusal
 from mq9.commands.turns import Pause, Turns, Work
-from mq9.errors import StoreError
+from mq9.errors import StoreError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,18 +49,12 @@ class Command:
     subject: str
     answer: Callable[[Call], Reply | Steps]
     """At once, or in steps of a millisecond or so; steps change nothing."""
-    failure: Callable[[str], Reply]
-    """The reply that holds this error."""
     is_durable: Callable[[], bool] = lambda: False
     """Whether all that a reply tells of is; else it is held until everything is."""
     changes: bool = False
     """Whether its steps change something: then they are made also if nobody waits for a reply."""
     limit: Literal["max_request", "max_card"] | None = "max_request"
     """The setting that bounds the payload; None where it is not looked at."""
-
-
-# Where what was done is not kept, or not known to be.
-_NOT_DURABLE = "writes have stopped: the log of the broker says why"
 
 
 class Desk:
@@ -121,20 +115,22 @@ class Desk:
             self._broker.answer(cid, subject, reply.json_bytes())
         else:
             # Held until all that it tells of is durable.
-            failed = command.failure(_NOT_DURABLE).json_bytes()
-            self._broker.reply(cid, subject, reply.json_bytes(), failed=failed)
+            name = PREFIX + command.subject
+            self._broker.reply(cid, subject, reply.json_bytes(), command=name)
 
     def _failed(self, command: Command, error: Exception, call: Call, reply: str) -> None:
-        if isinstance(error, Refusal | StoreError):
-            text = _text(error)
+        if isinstance(error, Refusal):
+            kind, text = error.kind, str(error)
+        elif isinstance(error, StoreError):
+            kind, text = kind_of(error), _text(error)
         else:
             # Not the subject: it may hold an address, which is a secret.
             self._log.error("a command failed", command=command.subject, error=repr(error))
             self._log.debug("".join(traceback.format_exception(error)))
-            text = "internal error: the log of the broker says more"
+            kind, text = "internal_error", "internal error: the log of the broker says more"
         if reply:
             # Nothing was changed, so there is nothing to wait for.
-            self._broker.answer(call.cid, reply, command.failure(text).json_bytes())
+            self._broker.refuse(call.cid, reply, PREFIX + command.subject, kind, text)
         else:
             self._broker.refused(call.cid, call.subject)
 

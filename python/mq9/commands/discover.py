@@ -96,7 +96,6 @@ class Discover:
         self.command = Command(
             "AGENT.DISCOVER",
             self._answer,
-            lambda error: DiscoverReply(error=error),
             # It tells of agents alone: it need not wait for messages on their way to the disk.
             is_durable=lambda: registry.is_durable,
         )

@@ -36,9 +36,7 @@ class RemoveGroup:
     def __init__(self, store: Store, owners: Owners) -> None:
         self._store = store
         self._owners = owners
-        self.command = Command(
-            "GROUP.REMOVE.>", self._answer, lambda error: RemoveGroupReply(error=error)
-        )
+        self.command = Command("GROUP.REMOVE.>", self._answer)
 
     def _answer(self, call: Call) -> RemoveGroupReply:
         request = read(RemoveGroupRequest, call.payload)

@@ -88,9 +88,7 @@ class Create:
         self._store = server.store
         self._tokens = tokens
         self._public = public
-        self.command = Command(
-            "MAILBOX.CREATE", self._answer, lambda error: CreateReply(error=error)
-        )
+        self.command = Command("MAILBOX.CREATE", self._answer)
 
     def _answer(self, call: Call) -> CreateReply:
         request = read(CreateRequest, call.payload)
@@ -172,7 +170,7 @@ def _refuse_different(
     else:
         # Senders know the name. That is no reason to tell them of other addresses.
         told = f"it differs in {', '.join(different)}"
-    raise Refusal(f"mailbox {address} already exists: {told}")
+    raise Refusal(f"mailbox {address} already exists: {told}", "mailbox_exists")
 
 
 POLICY_FIELDS = {

@@ -41,7 +41,8 @@ class Owners:
             return mailbox
         given = "is not that of this mailbox" if token is not None else "is missing"
         raise Refusal(
-            f"permission denied: the token {given}; only its creator and operators may do this"
+            f"permission denied: the token {given}; only its creator and operators may do this",
+            "access_denied",
         )
 
     def _is_token(self, token: str, mailbox: MailboxInfo) -> bool:

@@ -37,7 +37,8 @@ def check_may_send(broker: Broker, cid: int, address: str, field: str) -> None:
     """
     if not broker.may_publish(cid, f"$mq9.AI.MSG.SEND.{address}"):
         raise Refusal(
-            f"permission denied: {field} needs the permission to send to {shown(address)}"
+            f"permission denied: {field} needs the permission to send to {shown(address)}",
+            "access_denied",
         )
 
 

@@ -62,7 +62,7 @@ class PublicMailboxes:
         self._loaded = False
         self._forgotten = 0
         self._most = 0
-        self.command = Command("PUBLIC.LIST", self._answer, lambda error: ListReply(error=error))
+        self.command = Command("PUBLIC.LIST", self._answer)
 
     def add(self, address: str) -> None:
         """A public mailbox was created."""

@@ -62,7 +62,7 @@ class Query:
         self._store = server.store
         # As of the start, as for FETCH.
         self._always_base64 = server.options.payload_encoding == "base64"
-        self.command = Command("MSG.QUERY.>", self._answer, lambda error: QueryReply(error=error))
+        self.command = Command("MSG.QUERY.>", self._answer)
 
     def _answer(self, call: Call) -> Steps:
         request = read(QueryRequest, call.payload)

@@ -32,9 +32,7 @@ class Remove:
     def __init__(self, store: Store, owners: Owners) -> None:
         self._store = store
         self._owners = owners
-        self.command = Command(
-            "MAILBOX.REMOVE.>", self._answer, lambda error: RemoveReply(error=error)
-        )
+        self.command = Command("MAILBOX.REMOVE.>", self._answer)
 
     def _answer(self, call: Call) -> RemoveReply:
         request = read(OwnerRequest, call.payload)
@@ -56,9 +54,7 @@ class Purge:
     def __init__(self, store: Store, owners: Owners) -> None:
         self._store = store
         self._owners = owners
-        self.command = Command(
-            "MAILBOX.PURGE.>", self._answer, lambda error: PurgeReply(error=error)
-        )
+        self.command = Command("MAILBOX.PURGE.>", self._answer)
 
     def _answer(self, call: Call) -> PurgeReply:
         request = read(OwnerRequest, call.payload)

@@ -24,6 +24,11 @@ _OUT_OF_RANGE = "out_of_range"
 class Refusal(Exception):  # noqa: N818
     """A request that is not carried out; the text is for its sender."""
 
+    def __init__(self, text: str, kind: str = "invalid_request") -> None:
+        """`kind` is the word that tells programs why."""
+        super().__init__(text)
+        self.kind = kind
+
 
 class Request(BaseModel):
     """The body of a request: fields of the right type, null as if left out, others ignored."""

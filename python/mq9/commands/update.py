@@ -39,9 +39,7 @@ class Update:
         self._store = server.store
         self._owners = owners
         self._public = public
-        self.command = Command(
-            "MAILBOX.UPDATE.>", self._answer, lambda error: UpdateReply(error=error)
-        )
+        self.command = Command("MAILBOX.UPDATE.>", self._answer)
 
     def _answer(self, call: Call) -> UpdateReply:
         request = read(UpdateRequest, call.payload)

@@ -9,7 +9,7 @@ use mq9_core::commands::shape_of;
 use mq9_core::engine::Engine;
 use mq9_core::front::{ConnStats, Request};
 use mq9_core::nats;
-use mq9_core::protocol::WireOptions;
+use mq9_core::protocol::{Refusal, WireOptions};
 use mq9_runtime::{Notice, OpenStore, Runtime, clock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -130,25 +130,26 @@ impl Broker {
         });
     }
 
-    /// Answers a request once everything that was done to the store so far is durable; if it never
-    /// will be, with `failed`. Without `failed` the payload promises nothing.
-    #[pyo3(signature = (cid, subject, payload, *, failed=None))]
+    /// Answers a request once everything that was done to the store so far is durable; if it never will be, with a
+    /// refusal in the shape of the `command`. Without one the payload promises nothing.
+    #[pyo3(signature = (cid, subject, payload, *, command=None))]
     fn reply(
         &self,
         py: Python<'_>,
         cid: u64,
         subject: &str,
         payload: Vec<u8>,
-        failed: Option<Vec<u8>>,
+        command: Option<&str>,
     ) {
         let end = |store: &Py<Store>| {
             let store = store.get();
             py.detach(|| store.with_open(|open| open.map(OpenStore::end)))
         };
         let end = self.store.as_ref().and_then(end).unwrap_or_default();
+        let shape = command.map(|command| shape_of(command.as_bytes()));
         let subject = subject.to_owned();
         self.runtime.order(move |pump, _| {
-            pump.engine().reply_at(end, cid, subject.as_bytes(), payload, failed);
+            pump.engine().reply_at(end, cid, subject.as_bytes(), payload, shape);
         });
     }
 
@@ -160,10 +161,14 @@ impl Broker {
         });
     }
 
-    /// The reply that refuses what was asked at `subject`, in the shape of its command.
-    #[staticmethod]
-    fn refusal<'py>(py: Python<'py>, subject: &str, error: &str) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &shape_of(subject.as_bytes()).refusal(error))
+    /// Answers a request that was not carried out, in the shape of its `command`: a word for the kind of reason, and
+    /// the reason in words.
+    fn refuse(&self, cid: u64, subject: &str, command: &str, kind: String, text: String) {
+        let (shape, subject) = (shape_of(command.as_bytes()), subject.to_owned());
+        let refusal = Refusal { kind: kind.into(), text };
+        self.runtime.order(move |pump, _| {
+            pump.engine().refuse(cid, subject.as_bytes(), shape, refusal);
+        });
     }
 
     /// A request without a reply subject was not carried out: its client is told, and it is counted.

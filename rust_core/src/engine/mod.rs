@@ -8,12 +8,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::commands::Shape;
 use crate::front::{
     ConnId, ConnStats, Event, Front, Limits, Permissions, SubscriptionInfo, Terms, Totals,
 };
 use crate::log::Lsn;
 use crate::partition::Partition;
-use crate::protocol::WireOptions;
+use crate::protocol::{Refusal, WireOptions};
 use crate::store::FairLock;
 use crate::time::Moment;
 
@@ -80,16 +81,22 @@ impl Engine {
         }
     }
 
-    /// Answers a control command once the log is durable up to `end`, or with `failed` if it never will be.
+    /// Answers a control command once the log is durable up to `end`, or with a refusal of this shape if it never will
+    /// be; without a shape the payload promises nothing.
     pub fn reply_at(
         &mut self,
         end: Lsn,
         cid: u64,
         subject: &[u8],
         payload: Vec<u8>,
-        failed: Option<Vec<u8>>,
+        shape: Option<Shape>,
     ) {
-        self.partition.reply_at(end, cid, subject, payload, failed);
+        self.partition.reply_at(end, cid, subject, payload, shape);
+    }
+
+    /// Answers a request that was not carried out, in the shape of its command.
+    pub fn refuse(&mut self, cid: u64, reply: &[u8], shape: Shape, refusal: Refusal) {
+        self.partition.refuse(cid, reply, shape, refusal);
     }
 
     /// Answers a request at once: only the connection that asked hears it.
@@ -109,9 +116,8 @@ impl Engine {
         let settled = self.partition.settle(now.into());
         self.partition_due_ms =
             settled.and_then(|settled| Some(now.mono_ms().saturating_add(settled.sleep_ms?)));
-        if let Some(settled) = settled {
-            self.release(settled.acknowledged, now);
-        }
+        // Without a store there are still replies that promise nothing.
+        self.release(settled.map(|settled| settled.acknowledged).unwrap_or_default(), now);
         if self.front.is_holding() {
             let mut access = self.partition.access(now.into());
             self.front.retry_held(&mut access, now.mono_us);

@@ -316,7 +316,7 @@ impl Front {
                 let call = Call { cid, subject, reply, headers: b"", payload: b"" };
                 let limit = self.limits.max_payload;
                 let problem = format!("the payload has more than max_payload ({limit}) bytes");
-                handler.refuse(&call, &problem);
+                handler.refuse(&call, "message_too_large", problem);
             }
         } else {
             self.write_err(id, &violation(b"Publish to", publish.subject));

@@ -128,8 +128,8 @@ pub trait Handler {
     /// Carries out a request.
     fn call(&mut self, call: &Call<'_>) -> Handled;
 
-    /// Answers a request that is not carried out, in words for its sender.
-    fn refuse(&mut self, call: &Call<'_>, problem: &str);
+    /// Answers a request that is not carried out: of which kind the reason is, and in words for its sender.
+    fn refuse(&mut self, call: &Call<'_>, kind: &'static str, text: String);
 
     /// Ends what a connection waits for and these rules do not allow (any more), and answers it. Says to which subjects
     /// it was published.
@@ -157,7 +157,7 @@ impl Handler for () {
         Handled::Unknown
     }
 
-    fn refuse(&mut self, _call: &Call<'_>, _problem: &str) {}
+    fn refuse(&mut self, _call: &Call<'_>, _kind: &'static str, _text: String) {}
 
     fn enforce(&mut self, _cid: u64, _rules: &Permissions) -> Vec<Vec<u8>> {
         Vec::new()

@@ -193,7 +193,7 @@ impl Front {
             Handled::Unknown if self.request_services(id, message) > 0 => true,
             Handled::Unknown if !reply.is_empty() => {
                 let command = String::from_utf8_lossy(&subject[RESERVED.len()..]);
-                handler.refuse(&call, &format!("unknown command {command:?}"));
+                handler.refuse(&call, "unknown_command", format!("unknown command {command:?}"));
                 true
             }
             Handled::Unknown | Handled::Refused => {

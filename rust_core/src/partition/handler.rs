@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::pending::PendingReplies;
-use crate::commands::{Shape, shape_of};
+use crate::commands::Shape;
 use crate::error::Error;
 use crate::front::{Call, Handled, Permissions};
 use crate::log::Lsn;
@@ -59,10 +59,9 @@ impl RequestHandler {
     }
 
     /// Answers a request that is not carried out.
-    pub fn refuse(&mut self, call: &Call<'_>, problem: &str) {
-        if !call.reply.is_empty() {
-            let answer = Answer::Error(problem.to_owned());
-            self.replies.let_go(Reply::new(call.cid, call.reply, shape_of(call.subject), answer));
+    pub fn refuse(&mut self, cid: u64, reply: &[u8], shape: Shape, refusal: Refusal) {
+        if !reply.is_empty() {
+            self.replies.let_go(Reply::new(cid, reply, shape, Answer::Error(refusal)));
         }
     }
 
@@ -139,28 +138,28 @@ impl RequestHandler {
                 let reply = Reply::new(poll.cid, &poll.subject, poll.form.shape(), answer);
                 self.replies.wait_for(batch.known(), reply);
             }
-            Err(error) => self.refuse_poll(poll, error.to_string()),
+            Err(error) => self.refuse_poll(&poll, error.into()),
         }
     }
 
     /// Answers a long poll with an error.
-    fn refuse_poll(&mut self, poll: Poll, problem: String) {
-        let (shape, answer) = (poll.form.shape(), Answer::Error(problem));
-        self.replies.let_go(Reply::new(poll.cid, &poll.subject, shape, answer));
+    fn refuse_poll(&mut self, poll: &Poll, refusal: Refusal) {
+        self.refuse(poll.cid, &poll.subject, poll.form.shape(), refusal);
     }
 
-    /// Answers with `payload` once the log is durable up to `end`, or with `failed` if it will never
-    /// be; without `failed` the payload promises nothing.
+    /// Answers with `payload` once the log is durable up to `end`, or with a refusal of this shape if it will never
+    /// be; without a shape the payload promises nothing.
     pub fn reply_at(
         &mut self,
         end: Lsn,
         cid: u64,
         subject: &[u8],
         payload: Vec<u8>,
-        failed: Option<Vec<u8>>,
+        shape: Option<Shape>,
     ) {
-        let answer = Answer::Given { payload, failed };
-        self.replies.wait_for(end, Reply::new(cid, subject, Shape::Plain, answer));
+        let answer = Answer::Given { payload, promises: shape.is_some() };
+        let shape = shape.unwrap_or(Shape::Plain);
+        self.replies.wait_for(end, Reply::new(cid, subject, shape, answer));
     }
 
     /// Ends the long polls of a connection that these rules do not allow: whoever may not fetch (any more) is given
@@ -175,7 +174,8 @@ impl RequestHandler {
             }
             if let Some(poll) = self.polls.remove(&waiter) {
                 let shown = String::from_utf8_lossy(&subject);
-                self.refuse_poll(poll, format!("the permission to publish to {shown:?} has ended"));
+                let text = format!("the permission to publish to {shown:?} has ended");
+                self.refuse_poll(&poll, Refusal { kind: "access_denied".into(), text });
             }
             ended.push(subject);
         }
@@ -214,8 +214,7 @@ impl RequestHandler {
                 self.replies.wait_for(store.end(), reply);
             }
             Err(refusal) => {
-                let answer = Answer::Error(refusal.0);
-                self.replies.let_go(Reply::new(call.cid, call.reply, shape, answer));
+                self.refuse(call.cid, call.reply, shape, refusal);
             }
         }
         Handled::Done

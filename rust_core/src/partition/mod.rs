@@ -11,9 +11,10 @@ use std::sync::Arc;
 pub use handler::RequestHandler;
 pub use pending::PendingReplies;
 
+use crate::commands::{Shape, shape_of};
 use crate::front::{Call, Handled, Handler, Permissions};
 use crate::log::Lsn;
-use crate::protocol::{Reply, WireOptions};
+use crate::protocol::{Refusal, Reply, WireOptions};
 use crate::store::{FairLock, Store, StoreGuard};
 use crate::time::Now;
 
@@ -89,18 +90,24 @@ impl Partition {
         self.handler.replies_mut().next(acknowledged)
     }
 
-    /// Answers with `payload` once the log is durable up to `end`, or with `failed` if it never will be; without
-    /// `failed` the payload promises nothing.
+    /// Answers with `payload` once the log is durable up to `end`, or with a refusal of this shape if it never will
+    /// be; without a shape the payload promises nothing.
     pub fn reply_at(
         &mut self,
         end: Lsn,
         cid: u64,
         subject: &[u8],
         payload: Vec<u8>,
-        failed: Option<Vec<u8>>,
+        shape: Option<Shape>,
     ) {
         self.used = true;
-        self.handler.reply_at(end, cid, subject, payload, failed);
+        self.handler.reply_at(end, cid, subject, payload, shape);
+    }
+
+    /// Answers a request that was not carried out.
+    pub fn refuse(&mut self, cid: u64, reply: &[u8], shape: Shape, refusal: Refusal) {
+        self.used = true;
+        self.handler.refuse(cid, reply, shape, refusal);
     }
 
     /// The connection is a user's from now on, or nobody's.
@@ -154,8 +161,9 @@ impl Handler for Access<'_> {
         open.map_or(Handled::Unknown, |(handler, store)| handler.call(store, call, now))
     }
 
-    fn refuse(&mut self, call: &Call<'_>, problem: &str) {
-        self.handler.refuse(call, problem);
+    fn refuse(&mut self, call: &Call<'_>, kind: &'static str, text: String) {
+        let refusal = Refusal { kind: kind.into(), text };
+        self.handler.refuse(call.cid, call.reply, shape_of(call.subject), refusal);
         *self.used = true;
     }
 

@@ -77,7 +77,7 @@ impl PendingReplies {
                 continue;
             }
             self.account(&reply, |all, bytes| *all -= bytes);
-            let reply = reply.failed(&error.to_string());
+            let reply = reply.failed(&error.into());
             self.let_go(reply);
         }
     }

@@ -11,6 +11,8 @@ mod headers;
 mod reply;
 mod request;
 
+use std::borrow::Cow;
+
 use crate::error::Error;
 use crate::store::Meta;
 use crate::wire::op::Message;
@@ -48,25 +50,43 @@ pub fn delayed_entry(meta: &Meta, message: &Message<'_>, options: WireOptions) -
     out
 }
 
-/// Why a request was not carried out, in words for its sender.
-#[derive(Debug)]
-pub struct Refusal(pub String);
+/// Why a request was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What kind of reason it is, in one word that travels in a header of the reply.
+    pub kind: Cow<'static, str>,
+    /// The reason in words for people.
+    pub text: String,
+}
+
+impl Refusal {
+    /// A request that cannot be understood, or asks for what is not allowed.
+    pub fn invalid(text: impl Into<String>) -> Refusal {
+        Refusal { kind: "invalid_request".into(), text: text.into() }
+    }
+}
+
+impl From<&Error> for Refusal {
+    fn from(error: &Error) -> Refusal {
+        Refusal { kind: error.kind().into(), text: error.to_string() }
+    }
+}
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Refusal {
-        Refusal(error.to_string())
+        Refusal::from(&error)
     }
 }
 
 impl From<String> for Refusal {
     fn from(text: String) -> Refusal {
-        Refusal(text)
+        Refusal::invalid(text)
     }
 }
 
 impl From<&str> for Refusal {
     fn from(text: &str) -> Refusal {
-        Refusal(text.to_owned())
+        Refusal::invalid(text)
     }
 }
 

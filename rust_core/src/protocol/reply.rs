@@ -2,8 +2,12 @@
 
 use smallvec::SmallVec;
 
+use super::Refusal;
 use crate::commands::Shape;
 use crate::nats::Number;
+
+/// The header of a refusal that says of which kind it is.
+const ERROR_KIND: &str = "mq9-error";
 
 /// Where a reply goes; inboxes fit without a heap.
 pub type ReplySubject = SmallVec<[u8; 64]>;
@@ -33,17 +37,17 @@ pub enum Answer {
     Done,
     /// JSON that promises nothing.
     Text(Vec<u8>),
-    /// The caller's own words, and those for when they cannot be kept.
+    /// The caller's own words, said once everything before is durable.
     Given {
-        /// What is said once everything before is durable.
+        /// The words.
         payload: Vec<u8>,
-        /// What is said if it never will be; without it the payload promises nothing.
-        failed: Option<Vec<u8>>,
+        /// They tell of something that was done: they are not true if it will never be durable.
+        promises: bool,
     },
     /// Messages of their own.
     Raw(Batch),
     /// It was not done, for this reason.
-    Error(String),
+    Error(Refusal),
 }
 
 /// The messages of a raw FETCH, one behind the other: reply subject, headers, payload.
@@ -69,10 +73,11 @@ impl Reply {
     }
 
     /// The same with an error in place of the answer, if the answer promises anything.
-    pub fn failed(self, error: &str) -> Reply {
+    pub fn failed(self, refusal: &Refusal) -> Reply {
         let answer = match self.answer {
-            Answer::Sent { .. } | Answer::Done => Answer::Error(error.to_owned()),
-            Answer::Given { failed: Some(failed), .. } => Answer::Text(failed),
+            Answer::Sent { .. } | Answer::Done | Answer::Given { promises: true, .. } => {
+                Answer::Error(refusal.clone())
+            }
             other => other,
         };
         Reply { answer, ..self }
@@ -83,11 +88,8 @@ impl Reply {
         size_of::<Reply>()
             + match &self.answer {
                 Answer::Sent { .. } | Answer::Done => 0,
-                Answer::Error(text) => text.len(),
-                Answer::Text(text) => text.len(),
-                Answer::Given { payload, failed } => {
-                    payload.len() + failed.as_ref().map_or(0, Vec::len)
-                }
+                Answer::Error(refusal) => refusal.text.len(),
+                Answer::Text(text) | Answer::Given { payload: text, .. } => text.len(),
                 Answer::Raw(batch) => batch.bytes.len() + size_of_val(batch.messages.as_slice()),
             }
     }
@@ -122,12 +124,16 @@ impl Reply {
                 }
                 return publish(b"", status(batch.status).as_bytes(), b"");
             }
-            Answer::Error(error) if self.shape == Shape::Raw => {
+            Answer::Error(Refusal { kind, text: error }) if self.shape == Shape::Raw => {
                 let error: String =
                     error.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-                return publish(b"", status(&format!("400 {error}")).as_bytes(), b"");
+                let headers = format!("NATS/1.0 400 {error}\r\n{ERROR_KIND}: {kind}\r\n\r\n");
+                return publish(b"", headers.as_bytes(), b"");
             }
-            Answer::Error(error) => return publish(b"", b"", &self.shape.refusal(error)),
+            Answer::Error(Refusal { kind, text: error }) => {
+                let headers = format!("NATS/1.0\r\n{ERROR_KIND}: {kind}\r\n\r\n");
+                return publish(b"", headers.as_bytes(), &self.shape.refusal(error));
+            }
         }
         publish(b"", b"", &text);
     }

@@ -114,12 +114,12 @@ pub(super) fn read<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Refus
     let body = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         let problem = error.into_inner();
-        Refusal(match path.as_str() {
+        Refusal::invalid(match path.as_str() {
             "." | "?" => format!("invalid request: {problem}"),
             path => format!("invalid {path}: {problem}"),
         })
     })?;
-    json.end().map_err(|problem| Refusal(format!("invalid request: {problem}")))?;
+    json.end().map_err(|problem| Refusal::invalid(format!("invalid request: {problem}")))?;
     Ok(body)
 }
 

@@ -169,7 +169,10 @@ fn raw_messages_are_bytes_and_are_acknowledged_where_they_say() {
     assert!(driver.ask(client, "FETCH.m", "", bad).contains("num_msgs is 0"));
     let missing = r#"{"config":{"format":"raw"}}"#;
     let reply = driver.ask(client, "FETCH.none", "", missing);
-    assert_eq!(reply, "NATS/1.0 400 mailbox none does not exist\r\n\r\n");
+    assert_eq!(
+        reply,
+        "NATS/1.0 400 mailbox none does not exist\r\nmq9-error: mailbox_not_found\r\n\r\n"
+    );
 }
 
 #[test]

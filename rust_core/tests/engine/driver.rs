@@ -135,7 +135,11 @@ impl Driver {
         let mut messages = Vec::new();
         while let Some((line, more)) = rest.split_once("\r\n") {
             let size: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
-            messages.push(more[..size].to_owned());
+            let message = &more[..size];
+            // The kind of a refusal is tested by itself.
+            let refusal = message.strip_prefix("NATS/1.0\r\nmq9-error: ");
+            let text = refusal.and_then(|rest| rest.split_once("\r\n\r\n"));
+            messages.push(text.map_or(message, |(_, text)| text).to_owned());
             rest = &more[size + 2..];
         }
         messages

@@ -172,3 +172,28 @@ fn bad_addresses_are_told_which_rule_they_break() {
     let unknown = r#"{"error":"unknown command \"MSG.NONSENSE.m\""}"#;
     assert_eq!(driver.ask(client, "NONSENSE.m", "", ""), unknown);
 }
+
+#[test]
+fn a_refusal_says_of_which_kind_it_is_and_its_text_is_for_people() {
+    let mut driver = Driver::new();
+    let client = driver.client();
+    let ack = r#"{"group_name":"g","msg_id":0}"#;
+    for (command, payload, kind) in [
+        ("SEND.none", "x", "mailbox_not_found"),
+        ("SEND.task-1", "x", "invalid_address"),
+        ("FETCH.m", "{", "invalid_request"),
+        ("ACK.m", ack, "not_given"),
+        ("SENT.m", "x", "unknown_command"),
+    ] {
+        driver.request(client, command, "", payload.as_bytes());
+        driver.settle();
+        let told = driver.wire(client);
+        assert!(told.contains(&format!("\r\nNATS/1.0\r\nmq9-error: {kind}\r\n\r\n{{")), "{told}");
+    }
+    let raw = r#"{"config":{"format":"raw","num_msgs":0}}"#;
+    driver.request(client, "FETCH.m", "", raw.as_bytes());
+    driver.settle();
+    let told = driver.wire(client);
+    assert!(told.contains("NATS/1.0 400 config.num_msgs is 0: "), "{told}");
+    assert!(told.contains("\r\nmq9-error: invalid_request\r\n\r\n"), "{told}");
+}

@@ -1,5 +1,6 @@
 //! What is owed to clients is bounded, and answers are for those who asked.
 
+use mq9_core::commands::Shape;
 use mq9_core::front::{Event, PermissionsBuilder};
 use mq9_core::mailbox::Policy;
 use mq9_core::partition::RequestHandler;
@@ -148,7 +149,7 @@ fn a_reply_that_promises_nothing_outlives_the_disk() {
     let mut handler = RequestHandler::new(WireOptions::default());
     let end = driver.store().end();
     handler.reply_at(end, 1, b"in.a", b"list".to_vec(), None);
-    handler.reply_at(end, 1, b"in.b", b"done".to_vec(), Some(b"failed".to_vec()));
+    handler.reply_at(end, 1, b"in.b", b"done".to_vec(), Some(Shape::Removed));
     handler
         .replies_mut()
         .fail(driver.store().acknowledged(), &mq9_core::error::Error::MessageNotFound);
@@ -156,7 +157,7 @@ fn a_reply_that_promises_nothing_outlives_the_disk() {
     while let Some(reply) = handler.replies_mut().next(driver.store().acknowledged()) {
         reply.publish(|_, _, payload| said.push(String::from_utf8(payload.to_vec()).unwrap()));
     }
-    assert_eq!(said, ["list", "failed"]);
+    assert_eq!(said, ["list", r#"{"error":"message not found","removed":false}"#]);
     assert!(handler.replies().has_room(1, 1) && !handler.replies().is_waiting());
 }
 
