@@ -108,9 +108,9 @@ impl Group {
         }
     }
 
-    /// Forgets everything and begins again at `start`.
-    pub fn reset(&mut self, start: [u64; LEVELS]) {
-        *self = Group::new(start);
+    /// Forgets everything and begins again at `start`. Returns what it was, which may take a while to drop.
+    pub fn reset(&mut self, start: [u64; LEVELS]) -> Group {
+        std::mem::replace(self, Group::new(start))
     }
 
     /// `member` received these messages, in this order. They are its own as `hold` says;
@@ -246,6 +246,16 @@ impl Group {
         rest.cursors = self.cursors;
         rest.next_seq = self.next_seq;
         std::mem::replace(self, rest)
+    }
+
+    /// Lets go of up to `most` deliveries of a group that is used no more: to drop them all at once takes a while. Returns
+    /// how many it were.
+    pub fn crumble(&mut self, most: usize) -> usize {
+        for done in 0..most {
+            let Some((msg_id, delivery)) = self.deliveries.pop_first() else { return done };
+            self.let_go(msg_id, &delivery);
+        }
+        most
     }
 
     /// When the next lease ends.

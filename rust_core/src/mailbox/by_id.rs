@@ -111,6 +111,18 @@ impl<V: Clone> ById<V> {
         Some(removed)
     }
 
+    /// Takes out the entry with the smallest id.
+    pub fn pop_first(&mut self) -> Option<(u64, V)> {
+        let mut node = &self.root;
+        let id = loop {
+            match node {
+                Node::Leaf(entries) => break entries.first()?.0,
+                Node::Branch(children) => node = &children.first()?.1,
+            }
+        };
+        self.remove(id).map(|value| (id, value))
+    }
+
     /// All entries, by id.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         self.iter_from(0)

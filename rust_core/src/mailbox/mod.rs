@@ -92,6 +92,11 @@ impl Mailbox {
         self.sideline.get_or_insert_default()
     }
 
+    /// The ids of sends, if there are any.
+    pub fn sent_ids_mut(&mut self) -> Option<&mut SentIds> {
+        self.sideline.as_mut()?.sent_ids.as_deref_mut()
+    }
+
     /// True once `now_ms` has reached its expiry.
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms != 0 && now_ms >= self.expires_ms

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::ById;
+use crate::timer::TimerKey;
 
 /// Most ids that are remembered: the oldest make room.
 pub const MAX_SENT_IDS: usize = 1 << 18;
+
+/// What an id takes besides its own length, about.
+const ID_BYTES: u64 = 96;
 
 /// A send that was carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +31,9 @@ pub struct SentIds {
     /// By their number in the order they came, which a checkpoint need not copy.
     in_order: ById<Sent>,
     next: u64,
-    /// Whether a timer will forget the oldest.
-    pub timed: bool,
+    bytes: u64,
+    /// What will forget the oldest.
+    pub timer: Option<TimerKey>,
 }
 
 impl SentIds {
@@ -40,6 +45,16 @@ impl SentIds {
     /// The oldest send.
     pub fn oldest(&self) -> Option<&Sent> {
         self.in_order.iter().next().map(|(_, sent)| sent)
+    }
+
+    /// What they take in memory, about.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What one more would take.
+    pub fn bytes_of(id: &str) -> u64 {
+        ID_BYTES + id.len() as u64
     }
 
     /// How many are remembered.
@@ -65,8 +80,9 @@ impl SentIds {
     /// Remembers a send, in place of an earlier one with the same id.
     pub fn add(&mut self, id: &str, sent_ms: u64, msg_id: Option<u64>) {
         let id: Arc<str> = id.into();
-        if let Some(earlier) = self.by_id.insert(Arc::clone(&id), self.next) {
-            self.in_order.remove(earlier);
+        match self.by_id.insert(Arc::clone(&id), self.next) {
+            Some(earlier) => drop(self.in_order.remove(earlier)),
+            None => self.bytes += SentIds::bytes_of(&id),
         }
         self.in_order.insert(self.next, Sent { id, sent_ms, msg_id });
         self.next += 1;
@@ -86,9 +102,9 @@ impl SentIds {
     }
 
     fn forget_oldest(&mut self) {
-        let Some((number, _)) = self.in_order.iter().next() else { return };
-        if let Some(sent) = self.in_order.remove(number) {
+        if let Some((_, sent)) = self.in_order.pop_first() {
             self.by_id.remove(&sent.id);
+            self.bytes -= SentIds::bytes_of(&sent.id);
         }
     }
 }

@@ -77,6 +77,11 @@ impl Sideline {
         std::mem::replace(self, kept)
     }
 
+    /// What the ids of sends take.
+    pub fn sent_id_bytes(&self) -> u64 {
+        self.sent_ids.as_ref().map_or(0, |ids| ids.bytes())
+    }
+
     /// How much of it a checkpoint copies.
     pub fn unshared(&self) -> usize {
         let sent_ids = self.sent_ids.as_ref().map_or(0, |ids| ids.unshared());

@@ -45,6 +45,13 @@ impl Store {
         self.fail_waiters_of_group(index, &address, &group);
         Ok(())
     }
+
+    /// Whether a member has messages of a group, whose time has not ended.
+    fn is_held(&self, index: u32, at: usize) -> bool {
+        let group = self.state.slot(index).and_then(|slot| slot.group(at));
+        group.is_some_and(|group| group.group.leases() > 0)
+    }
+
     /// A group is fetched from or acknowledges. Which is not recorded: after a restart its time begins anew.
     pub(super) fn note_use(&mut self, index: u32, at: usize, now: Now) {
         let ttl_ms = self.group_ttl_ms(index);
@@ -70,7 +77,7 @@ impl Store {
         }
     }
 
-    /// A group goes if nobody has used it for long enough, and nobody waits for it.
+    /// A group goes if nobody has used it for long enough, holds messages of it or waits for it.
     pub(super) fn on_idle(&mut self, timer: Timer, now: Now) {
         let (index, at) = (timer.slot, timer.id as usize);
         let ttl_ms = self.group_ttl_ms(index);
@@ -89,7 +96,7 @@ impl Store {
         }
         let next_ms = if now.mono_ms < over_ms {
             over_ms
-        } else if self.is_waited_for(index, &name) {
+        } else if self.is_held(index, at) || self.is_waited_for(index, &name) {
             return self.note_use(index, at, now);
         } else if self.drop_group(index, at, cause::EXPIRED, now).is_err() {
             now.mono_ms.saturating_add(RETRY_MS)

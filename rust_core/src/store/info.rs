@@ -22,6 +22,8 @@ pub struct MailboxInfo {
     pub delayed: u64,
     /// Bytes of both, as stored.
     pub bytes: u64,
+    /// What the ids of sends take, which counts to quotas as well.
+    pub sent_id_bytes: u64,
     /// The `msg_id` of the next message.
     pub next_id: u64,
     /// Its policy.
@@ -114,6 +116,7 @@ impl Store {
             messages: mailbox.visible() as u64,
             delayed: sideline.map_or(0, |s| s.delayed.len() as u64),
             bytes: mailbox.bytes,
+            sent_id_bytes: sideline.map_or(0, |s| s.sent_id_bytes()),
             next_id: mailbox.next_id,
             policy: mailbox.policy().clone(),
             groups: slot
@@ -138,6 +141,7 @@ impl MailboxInfo {
             messages: 0,
             delayed: 0,
             bytes: 0,
+            sent_id_bytes: 0,
             next_id: 0,
             policy: Policy::default(),
             groups: Vec::new(),

@@ -18,6 +18,7 @@ mod delayed;
 mod fair_lock;
 mod fetch;
 mod fetched;
+mod graves;
 mod group;
 mod info;
 mod keep;

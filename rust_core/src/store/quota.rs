@@ -2,12 +2,13 @@
 
 use super::Store;
 use super::create::NewMailbox;
-use super::fetch::Fetch;
+use super::fetch::{Fetch, FetchOutcome};
 use super::send::{Send, make_room};
 use super::update::SURPLUS_AT_ONCE;
 use super::usage::is_brokers;
 use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
+use crate::time::Now;
 
 /// Most of everything that clients can have; 0 is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +69,15 @@ impl Store {
         Ok(())
     }
 
-    /// Refuses a message of `len` bytes that would not fit, what makes room for it counted out.
-    pub(super) fn check_bytes(&self, index: u32, send: &Send<'_>, len: u64) -> Result<()> {
+    /// Refuses a message of `len` bytes that would not fit with what is remembered `besides`, what makes room for it
+    /// counted out.
+    pub(super) fn check_bytes(
+        &self,
+        index: u32,
+        send: &Send<'_>,
+        len: u64,
+        besides: u64,
+    ) -> Result<()> {
         let quotas = &self.options.quotas;
         let (total, per_user) = (quotas.max_store_bytes, quotas.max_bytes_per_user);
         if total == 0 && per_user == 0 {
@@ -78,7 +86,7 @@ impl Store {
         let Some(slot) = self.state.slot(index) else { return Err(Error::MessageNotFound) };
         let usage = &self.state.usage;
         let over = |used: u64, most: u64, freed: u64| {
-            most > 0 && used.saturating_add(len).saturating_sub(freed) > most
+            most > 0 && used.saturating_add(len + besides).saturating_sub(freed) > most
         };
         let (all, own) = (usage.all().bytes, usage.of(slot.owner).bytes);
         if is_brokers(&slot.mailbox.address) || !(over(all, total, 0) || over(own, per_user, 0)) {
@@ -92,6 +100,27 @@ impl Store {
             return Err(exceeded("max_bytes_per_user", per_user, "bytes"));
         }
         Ok(())
+    }
+
+    /// The same as [`Store::fetch`], but where enough wait already, a fetch that would have to wait is refused. It changes
+    /// nothing then.
+    pub fn fetch_within_quotas(&mut self, fetch: Fetch, now: Now) -> Result<FetchOutcome> {
+        let Err(full) = self.check_waits(&fetch) else { return self.fetch(fetch, now) };
+        if self.would_make_group(&fetch, now)? {
+            let look = Fetch { group: None, max_msgs: 1, wait_ms: 0, ..fetch.clone() };
+            if is_empty(&self.fetch(look, now)?) {
+                return Err(full);
+            }
+        }
+        let outcome = self.fetch(Fetch { wait_ms: 0, ..fetch }, now)?;
+        if is_empty(&outcome) { Err(full) } else { Ok(outcome) }
+    }
+
+    /// Whether a fetch makes its group, or has it begin anew.
+    fn would_make_group(&self, fetch: &Fetch, now: Now) -> Result<bool> {
+        let Some(group) = &fetch.group else { return Ok(false) };
+        let slot = self.state.slot(self.lookup(&fetch.address, now)?);
+        Ok(group.force || slot.is_none_or(|slot| slot.find_group(&group.name).is_none()))
     }
 
     /// Refuses a fetch that would wait where enough wait already.
@@ -116,6 +145,10 @@ impl Store {
         }
         Ok(())
     }
+}
+
+fn is_empty(outcome: &FetchOutcome) -> bool {
+    matches!(outcome, FetchOutcome::Messages(batch) if batch.is_empty())
 }
 
 fn exceeded(setting: &'static str, limit: u64, what: &'static str) -> Error {

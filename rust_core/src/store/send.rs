@@ -108,7 +108,7 @@ impl Store {
     ) -> Result<Option<u64>> {
         let index = self.lookup_from(likely, address, now)?;
         let len = self.check_message(index, send, now)?;
-        self.check_bytes(index, send, len)?;
+        self.check_bytes(index, send, len, 0)?;
         self.send_to(index, address, send, &[], now)
     }
 

@@ -4,6 +4,7 @@ use super::state::State;
 use super::timers::{Purpose, Timer};
 use super::{Send, Store};
 use crate::error::{Error, Result};
+use crate::mailbox::SentIds;
 use crate::time::Now;
 use crate::wire::mailbox_ops::SentOnce;
 use crate::wire::op::Op;
@@ -46,7 +47,7 @@ impl Store {
             return Ok(Once { msg_id, duplicate: true });
         }
         let len = self.check_message(index, send, now)?;
-        self.check_bytes(index, send, len)?;
+        self.check_bytes(index, send, len, SentIds::bytes_of(id))?;
         let next_id = self.state.slot(index).map(|slot| slot.mailbox.next_id);
         let msg_id = next_id.filter(|_| send.delay_ms == 0);
         let op = Op::SentOnce(SentOnce { sent_ms: now.wall_ms, msg_id, id });
@@ -72,9 +73,13 @@ impl State {
     /// A message with an id was stored.
     pub fn note_sent(&mut self, index: u32, id: &str, sent_ms: u64, msg_id: Option<u64>) {
         let Some(slot) = self.slot_mut(index) else { return };
+        let owner = slot.owner;
         let sent_ids = slot.mailbox.sideline_mut().sent_ids.get_or_insert_default();
+        let before = sent_ids.bytes();
         sent_ids.add(id, sent_ms, msg_id);
-        if !std::mem::replace(&mut sent_ids.timed, true) {
+        let (after, timed) = (sent_ids.bytes(), sent_ids.timer.is_some());
+        self.usage.change(owner, before, after);
+        if !timed {
             self.time_sent_ids(index, 0);
         }
     }
@@ -83,16 +88,33 @@ impl State {
     pub fn forget_sent_ids(&mut self, index: u32, now: Now) {
         let Some(slot) = self.slot_mut(index) else { return };
         let window = slot.mailbox.policy().dedup_window();
+        let owner = slot.owner;
         let sideline = slot.mailbox.sideline_mut();
         let Some(sent_ids) = &mut sideline.sent_ids else { return };
         // Those of this very millisecond count no more.
         let begin = (now.wall_ms + 1).saturating_sub(window);
+        let before = sent_ids.bytes();
+        sent_ids.timer = None;
         sent_ids.forget_before(begin, AT_ONCE);
-        match sent_ids.oldest() {
-            None => sideline.sent_ids = None,
-            Some(oldest) if oldest.sent_ms < begin => self.time_sent_ids(index, now.wall_ms),
+        let (after, oldest) = (sent_ids.bytes(), sent_ids.oldest().map(|oldest| oldest.sent_ms));
+        if oldest.is_none() {
+            sideline.sent_ids = None;
+        }
+        self.usage.change(owner, before, after);
+        match oldest {
+            None => {}
+            Some(oldest) if oldest < begin => self.time_sent_ids(index, now.wall_ms),
             Some(_) => self.time_sent_ids(index, now.wall_ms + TOGETHER_MS),
         }
+    }
+
+    /// The window of a mailbox has changed: ids that are out of it go from now on.
+    pub fn retime_sent_ids(&mut self, index: u32) {
+        let sent_ids = self.slot_mut(index).and_then(|slot| slot.mailbox.sent_ids_mut());
+        if let Some(timer) = sent_ids.and_then(|sent_ids| sent_ids.timer.take()) {
+            self.timers.wall.cancel(timer);
+        }
+        self.time_sent_ids(index, 0);
     }
 
     /// Sets the timer that forgets the oldest id, not before `earliest`.
@@ -103,6 +125,10 @@ impl State {
         let due = oldest.sent_ms.saturating_add(mailbox.policy().dedup_window()).max(earliest);
         let number = mailbox.number;
         let timer = Timer { number, id: 0, slot: index, purpose: Purpose::SentIds };
-        self.timers.wall.insert(due, timer);
+        let timer = self.timers.wall.insert(due, timer);
+        if let Some(sent_ids) = self.slot_mut(index).and_then(|slot| slot.mailbox.sent_ids_mut()) {
+            debug_assert!(sent_ids.timer.is_none(), "one timer for the ids of a mailbox");
+            sent_ids.timer = Some(timer);
+        }
     }
 }

@@ -130,6 +130,12 @@ impl Slot {
         }
     }
 
+    /// Takes out all groups.
+    pub fn take_groups(&mut self) -> impl Iterator<Item = Group> + use<> {
+        let groups = self.groups.take().map_or_else(Vec::new, |groups| groups.list);
+        groups.into_iter().flatten().map(|slot| slot.group)
+    }
+
     /// Takes out all messages with what groups were given of them: a slot that no address leads to. What is left is empty,
     /// and goes on with the same numbers and positions.
     pub fn take_messages(&mut self) -> Slot {

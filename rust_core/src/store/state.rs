@@ -35,7 +35,9 @@ pub struct State {
     slots: Slots,
     by_address: Addresses,
     /// Removed mailboxes, and what purged ones held, of which not all messages have been counted out yet.
-    graves: VecDeque<Slot>,
+    pub(super) graves: VecDeque<Slot>,
+    /// Removed groups, of which not all deliveries have been dropped yet.
+    pub(super) rubble: VecDeque<Group>,
     /// Deadlines.
     pub timers: Timers,
     /// Live bytes by segment.
@@ -55,6 +57,7 @@ impl State {
             slots: Slots::default(),
             by_address: Addresses::default(),
             graves: VecDeque::new(),
+            rubble: VecDeque::new(),
             timers: Timers::new(now),
             live: LiveBytes::default(),
             usage: Usage::default(),
@@ -140,50 +143,16 @@ impl State {
 
     /// Removes a mailbox at once; its messages are counted out by [`State::settle_graves`].
     pub fn bury(&mut self, index: u32) {
-        if let Some(slot) = self.slots.take(index) {
+        if let Some(mut slot) = self.slots.take(index) {
             self.by_address.remove(&slot.mailbox.address, index);
-            self.usage.remove_mailbox(slot.owner, slot.mailbox.bytes);
-            if let Some(timer) = slot.expiry {
+            self.usage.remove_mailbox(slot.owner, counted_bytes(&slot.mailbox));
+            let sent_ids = slot.mailbox.sent_ids_mut();
+            let ids_timer = sent_ids.and_then(|sent_ids| sent_ids.timer.take());
+            for timer in slot.expiry.into_iter().chain(ids_timer) {
                 self.timers.wall.cancel(timer);
             }
             self.graves.push_back(slot);
         }
-    }
-
-    /// Counts out up to `budget` messages of removed mailboxes; true if some are left.
-    pub fn settle_graves(&mut self, mut budget: usize) -> bool {
-        while let Some(slot) = self.graves.front_mut() {
-            for group in slot.groups_mut() {
-                cancel_timers(group, &mut self.timers);
-            }
-            let mailbox = &mut slot.mailbox;
-            while let Some(delay_id) = first_delayed(mailbox) {
-                take_delayed(mailbox, delay_id, &mut self.timers, &mut self.live);
-                budget = budget.saturating_sub(1);
-                if budget == 0 {
-                    return true;
-                }
-            }
-            while let Some(msg_id) = mailbox.oldest() {
-                take_message(mailbox, msg_id, &mut self.timers, &mut self.live);
-                budget = budget.saturating_sub(1);
-                if budget == 0 {
-                    return true;
-                }
-            }
-            self.graves.pop_front();
-        }
-        false
-    }
-
-    /// Counts out all messages of removed mailboxes.
-    pub fn settle_all_graves(&mut self) {
-        while self.settle_graves(usize::MAX) {}
-    }
-
-    /// True when no removed mailbox is still counted in.
-    pub fn graves_are_settled(&self) -> bool {
-        self.graves.is_empty()
     }
 
     /// Counts live bytes anew after a recovery. Messages that lie in no segment are taken out and
@@ -239,7 +208,7 @@ impl State {
         self.usage.forget_bytes();
         for slot in self.slots.iter_mut() {
             slot.forget_lost_deliveries();
-            self.usage.change(slot.owner, 0, slot.mailbox.bytes);
+            self.usage.change(slot.owner, 0, counted_bytes(&slot.mailbox));
         }
         losses.finish()
     }
@@ -424,7 +393,8 @@ impl State {
         let slot = self.slot_mut(index)?;
         match slot.find_group(name) {
             Some(at) => {
-                slot.group_mut(at)?.group.reset(start);
+                let before = slot.group_mut(at)?.group.reset(start);
+                self.rubble.push_back(before);
                 Some(at)
             }
             None => Some(slot.add_group(name, Group::new(start))),
@@ -436,6 +406,7 @@ impl State {
         let removed = self.slot_mut(index).and_then(|slot| slot.remove_group(group));
         if let Some(mut removed) = removed {
             cancel_timers(&mut removed, &mut self.timers);
+            self.rubble.push_back(removed.group);
         }
     }
 
@@ -539,18 +510,28 @@ impl State {
     }
 }
 
-fn cancel_timers(group: &mut GroupSlot, timers: &mut Timers) {
+/// What counts to the quotas of its owner.
+fn counted_bytes(mailbox: &Mailbox) -> u64 {
+    mailbox.bytes + mailbox.sideline().map_or(0, |sideline| sideline.sent_id_bytes())
+}
+
+pub(super) fn cancel_timers(group: &mut GroupSlot, timers: &mut Timers) {
     let lease = group.timer.take().map(|(timer, _)| timer);
     for timer in lease.into_iter().chain(group.idle.take()) {
         timers.mono.cancel(timer);
     }
 }
 
-fn first_delayed(mailbox: &Mailbox) -> Option<u64> {
+pub(super) fn first_delayed(mailbox: &Mailbox) -> Option<u64> {
     mailbox.sideline()?.delayed.iter().next().map(|(id, _)| id)
 }
 
-fn take_message(mb: &mut Mailbox, msg_id: u64, timers: &mut Timers, live: &mut LiveBytes) -> bool {
+pub(super) fn take_message(
+    mb: &mut Mailbox,
+    msg_id: u64,
+    timers: &mut Timers,
+    live: &mut LiveBytes,
+) -> bool {
     let Some(entry) = mb.take(msg_id) else { return false };
     live.sub(entry.at, entry.len);
     if entry.flags & EXPIRES != 0
@@ -561,7 +542,7 @@ fn take_message(mb: &mut Mailbox, msg_id: u64, timers: &mut Timers, live: &mut L
     true
 }
 
-fn take_delayed(
+pub(super) fn take_delayed(
     mailbox: &mut Mailbox,
     delay_id: u64,
     timers: &mut Timers,

@@ -67,6 +67,7 @@ impl Store {
         }
         let moves =
             (policy.max_deliver, &policy.dead_letter) != (old.max_deliver, &old.dead_letter);
+        let has_other_window = policy.dedup_window() != old.dedup_window();
         let surplus = surplus(mailbox, &policy);
         let mut encoded = Vec::new();
         policy.encode(&mut encoded);
@@ -90,6 +91,9 @@ impl Store {
         let group_ttl_ms = self.group_ttl_ms(index);
         if group_ttl_ms != old_group_ttl_ms {
             self.state.retime_groups(index, group_ttl_ms, now);
+        }
+        if has_other_window {
+            self.state.retime_sent_ids(index);
         }
         let more = moves && self.bury_surplus(index, now);
         if more || self.has_surplus(index) {

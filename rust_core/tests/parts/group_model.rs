@@ -243,7 +243,7 @@ fn replay(log: &[Logged]) -> Group {
     let mut group = Group::new([0; LEVELS]);
     for call in log.iter().cloned() {
         match call {
-            Logged::Reset(start) => group.reset(start),
+            Logged::Reset(start) => drop(group.reset(start)),
             Logged::Delivered(member, rows) => {
                 group.apply_delivered(&member, rows, None, false);
             }

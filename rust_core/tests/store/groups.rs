@@ -219,6 +219,7 @@ fn fetching_and_acknowledging_are_use() {
     assert_eq!(names_at(&mut store, at(34_000)), [""; 0]);
     // Not its own doing.
     fetch(&mut store, 1, "g", at(34_000));
+    store.disconnect(1, at(34_000));
     store.send("a", &Send::new(b"1"), at(40_000)).unwrap();
     let kind = AckKind::Done { only: true };
     store.ack(&Ack { address: "a", group: "g", msg_ids: &[9], kind }, at(41_000)).unwrap_err();
@@ -235,6 +236,53 @@ fn a_wait_is_use_as_long_as_it_takes() {
     assert_eq!(store.completions(at(60_000)).len(), 1);
     assert_eq!(names_at(&mut store, at(69_999)), ["g"]);
     assert_eq!(names_at(&mut store, at(70_000)), [""; 0]);
+}
+
+#[test]
+fn messages_in_the_hands_of_a_member_are_use_as_long_as_its_time_runs() {
+    let mut store = store(Policy::default(), TTL);
+    send(&mut store, b"0");
+    let held = Fetch { ack_wait_ms: 25_000, ..Fetch::group("a", "g", 1) };
+    store.fetch(held, START).unwrap();
+    assert_eq!(names_at(&mut store, at(24_999)), ["g"]);
+    let kind = AckKind::Done { only: true };
+    store.ack(&Ack { address: "a", group: "g", msg_ids: &[0], kind }, at(24_999)).unwrap();
+    assert_eq!(names_at(&mut store, at(34_998)), ["g"]);
+    assert_eq!(names_at(&mut store, at(34_999)), [""; 0]);
+    // Whoever does not acknowledge keeps it no longer than that.
+    let held = Fetch { ack_wait_ms: 25_000, ..Fetch::group("a", "h", 1) };
+    store.fetch(held, at(40_000)).unwrap();
+    assert_eq!(names_at(&mut store, at(64_999)), ["h"]);
+    assert_eq!(names_at(&mut store, at(80_000)), [""; 0]);
+    assert_eq!(store.sleep_ms(at(80_000)), None);
+}
+
+/// However many deliveries go at once, nobody waits until all of them are dropped.
+#[test]
+fn what_a_removed_group_was_given_is_dropped_a_part_at_a_time() {
+    type Case = (&'static str, fn(&mut Store));
+    let cases: [Case; 4] = [
+        ("the group is removed", |s| s.remove_group("a", "g", START).unwrap()),
+        ("the mailbox is removed", |s| s.remove_mailbox("a", START).unwrap()),
+        ("it is emptied", |s| assert_eq!(s.purge("a", START).unwrap(), 10_000)),
+        ("the group begins anew", |s| {
+            let group = GroupFetch { name: "g".to_owned(), member: MemberId::Conn, force: true };
+            let anew = Fetch { group: Some(group), max_msgs: 1, ..Fetch::group("a", "g", 2) };
+            s.fetch(anew, START).unwrap();
+        }),
+    ];
+    for (case, act) in cases {
+        let mut store = store(Policy::default(), Options::default());
+        (0..10_000).for_each(|_| send(&mut store, b""));
+        let all = Fetch { conn: 1, ..Fetch::group("a", "g", 10_000) };
+        assert!(matches!(store.fetch(all, START), Ok(FetchOutcome::Messages(_))), "{case}");
+        act(&mut store);
+        let mut steps = 1;
+        while store.tick(START) {
+            steps += 1;
+        }
+        assert!((9..=21).contains(&steps), "{case}: {steps} steps");
+    }
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use mq9_core::error::Error;
 use mq9_core::mailbox::{Policy, Tier};
 use mq9_core::store::{
-    Ack, AckKind, Amount, Fetch, FetchOutcome, NewMailbox, Once, Options, Quotas, Send, Store,
+    Ack, AckKind, Amount, Changes, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Once,
+    Options, Quotas, Send, Start, Store,
 };
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
@@ -193,7 +194,8 @@ fn a_dead_letter_is_counted_to_the_owner_and_never_refused() {
 
 #[test]
 fn a_send_with_an_id_is_refused_like_any_other_and_may_come_again() {
-    let quotas = Quotas { max_store_bytes: stored(100), ..Quotas::DEFAULT };
+    let most = stored(100) + 2 * ID_BYTES;
+    let quotas = Quotas { max_store_bytes: most, ..Quotas::DEFAULT };
     let disk = SimDisk::new();
     let mut store = open(&disk, quotas, START);
     create(&mut store, "a", None).unwrap();
@@ -201,7 +203,7 @@ fn a_send_with_an_id_is_refused_like_any_other_and_may_come_again() {
     let message = Send::new(&payload);
     let first = store.send_once("a", "one", &message, START).unwrap();
     assert_eq!(first, Once { msg_id: Some(0), duplicate: false });
-    let full = format!("quota max_store_bytes reached: at most {} bytes", stored(100));
+    let full = format!("quota max_store_bytes reached: at most {most} bytes");
     assert_eq!(refusal(store.send_once("a", "two", &message, START)), full);
     // What was carried out is answered again: it takes no room.
     let again = store.send_once("a", "one", &message, START).unwrap();
@@ -210,6 +212,60 @@ fn a_send_with_an_id_is_refused_like_any_other_and_may_come_again() {
     store.delete("a", 0, START).unwrap();
     let second = store.send_once("a", "two", &message, START).unwrap();
     assert_eq!(second, Once { msg_id: Some(1), duplicate: false });
+}
+
+/// What an id of three characters counts.
+const ID_BYTES: u64 = 99;
+
+#[test]
+fn ids_of_sends_count_until_they_are_forgotten_over_restarts() {
+    let quotas = Quotas { max_bytes_per_user: 10 * ID_BYTES, ..Quotas::DEFAULT };
+    let disk = SimDisk::new();
+    let mut store = open(&disk, quotas, START);
+    let policy = Policy { latest: true, owner: Some("ada".into()), ..Policy::default() };
+    store
+        .create_mailbox(&NewMailbox { address: "a", policy, ..Default::default() }, START)
+        .unwrap();
+    let message = Send::new(b"");
+    let mut sent = 0;
+    let refused = loop {
+        match store.send_once("a", &format!("{sent:03}"), &message, START) {
+            Ok(_) => sent += 1,
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert_eq!(
+        refused,
+        format!("quota max_bytes_per_user reached: at most {} bytes", 10 * ID_BYTES)
+    );
+    assert!((5..10).contains(&sent), "{sent}");
+    let used = sent * ID_BYTES + store.mailbox("a", START).unwrap().bytes;
+    assert_eq!((store.usage().bytes, store.usage_of("ada").bytes), (used, used));
+    // The same again takes no room, and neither does one without an id.
+    assert!(store.send_once("a", "000", &message, START).unwrap().duplicate);
+    store.send("a", &message, START).unwrap();
+    for orderly in [false, true] {
+        if orderly {
+            store.close().unwrap();
+        } else {
+            store.sync().unwrap();
+            drop(store);
+        }
+        store = open(&disk, quotas, START);
+        assert_eq!((store.usage().bytes, store.usage_of("ada").bytes), (used, used));
+    }
+    // A lowered window lets them go at once.
+    store
+        .update_mailbox("a", Changes::default(), |policy| policy.dedup_window_ms = 1_000, at(2_000))
+        .unwrap();
+    while store.tick(at(2_000)) {}
+    let left = store.mailbox("a", at(2_000)).unwrap().bytes;
+    assert_eq!((store.usage().bytes, store.usage_of("ada").bytes), (left, left));
+    assert!(!store.send_once("a", "000", &message, at(2_001)).unwrap().duplicate);
+    store.remove_mailbox("a", at(2_001)).unwrap();
+    assert_eq!((store.usage().bytes, store.usage_of("ada").bytes), (0, 0));
+    while store.tick(at(2_001)) {}
+    assert_eq!(store.sleep_ms(at(2_001)), None);
 }
 
 /// Sends a message of 100 bytes.
@@ -344,9 +400,10 @@ fn as_many_fetches_wait_as_allowed() {
     let wait = |store: &mut Store, conn: u64, user: Option<&str>| {
         let user = user.map(Arc::from);
         let request = Fetch { conn, user, wait_ms: 60_000, ..Fetch::group("a", "g", 1) };
-        store.check_waits(&request)?;
-        let FetchOutcome::Waiting(waiter) = store.fetch(request, START)? else { panic!("empty") };
-        Ok::<u64, Error>(waiter)
+        match store.fetch_within_quotas(request, START)? {
+            FetchOutcome::Waiting(waiter) => Ok::<u64, Error>(waiter),
+            FetchOutcome::Messages(_) => panic!("it did not wait"),
+        }
     };
     let ada = Some("ada");
     let first = wait(&mut store, 1, ada).unwrap();
@@ -362,7 +419,8 @@ fn as_many_fetches_wait_as_allowed() {
     let all = "quota max_waiting_fetches reached: at most 5 FETCHes that wait";
     assert_eq!(refusal(wait(&mut store, 3, None)), all);
     // One that does not wait is never refused.
-    store.check_waits(&Fetch { conn: 1, user: Some("ada".into()), ..Fetch::all("a") }).unwrap();
+    let now = Fetch { conn: 1, user: Some("ada".into()), ..Fetch::all("a") };
+    store.fetch_within_quotas(now, START).unwrap();
     // There is room again after a wait that was given up, after the end of a connection, and after the time.
     assert!(store.cancel_wait(first));
     wait(&mut store, 3, ada).unwrap();
@@ -373,4 +431,50 @@ fn as_many_fetches_wait_as_allowed() {
     store.tick(at(60_001));
     assert_eq!((store.waiting(), store.waits_of_user("ada")), (0, 0));
     wait(&mut store, 1, ada).unwrap();
+}
+
+/// A fetch that could wait is no wait where there are messages; and one that is refused makes no group, nor has one begin
+/// anew.
+#[test]
+fn at_the_quota_of_waits_messages_that_are_there_are_given_and_nothing_else_changes() {
+    let quotas = Quotas { max_waits: 1, ..Quotas::DEFAULT };
+    let mut store = open(&SimDisk::new(), quotas, START);
+    create(&mut store, "a", None).unwrap();
+    create(&mut store, "empty", None).unwrap();
+    let request = |address: &str, group: Option<(&str, bool)>| {
+        let group = group.map(|(name, force)| GroupFetch {
+            name: name.to_owned(),
+            member: MemberId::Conn,
+            force,
+        });
+        Fetch { group, wait_ms: 60_000, max_msgs: 10, ..Fetch::all(address) }
+    };
+    let full = "quota max_waiting_fetches reached: at most 1 FETCHes that wait";
+    let count = |store: &mut Store, request: Fetch| match store.fetch_within_quotas(request, START)
+    {
+        Ok(FetchOutcome::Messages(batch)) => Ok(batch.len()),
+        Ok(FetchOutcome::Waiting(_)) => panic!("it waits"),
+        Err(error) => Err(error.to_string()),
+    };
+    let waiting = store.fetch_within_quotas(request("empty", None), START).unwrap();
+    assert!(matches!(waiting, FetchOutcome::Waiting(_)));
+    send(&mut store, "a", 10).unwrap();
+    send(&mut store, "a", 10).unwrap();
+    for group in [None, Some(("g", false)), Some(("h", true))] {
+        assert_eq!(count(&mut store, request("a", group)), Ok(2), "{group:?}");
+    }
+    let ack = Ack { address: "a", group: "g", msg_ids: &[1], kind: AckKind::Done { only: false } };
+    store.ack(&ack, START).unwrap();
+    assert_eq!(count(&mut store, request("a", Some(("g", false)))), Err(full.to_owned()));
+    for group in [None, Some(("g", false)), Some(("h", true))] {
+        assert_eq!(count(&mut store, request("empty", group)), Err(full.to_owned()), "{group:?}");
+    }
+    let latest = Fetch { start: Start::Latest, ..request("a", Some(("g", true))) };
+    assert_eq!(count(&mut store, latest), Err(full.to_owned()));
+    assert_eq!(store.mailbox("empty", START).unwrap().groups, []);
+    // It did not begin anew: what it was given is given again to nobody.
+    send(&mut store, "a", 10).unwrap();
+    assert_eq!(count(&mut store, request("a", Some(("g", false)))), Ok(1));
+    let missing = count(&mut store, request("none", Some(("g", false))));
+    assert_eq!(missing, Err("mailbox none does not exist".to_owned()));
 }

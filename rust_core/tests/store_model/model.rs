@@ -465,6 +465,7 @@ impl Model {
             messages: mailbox.messages.len() as u64,
             delayed: mailbox.delayed.len() as u64,
             bytes: mailbox.bytes(),
+            sent_id_bytes: 0,
             next_id: mailbox.next_id,
             policy: mailbox.policy.clone(),
             groups,

@@ -417,6 +417,8 @@ impl Run {
         let info = reply(info, |mut info| {
             // A new group may take the place of a removed one: their order means nothing.
             info.groups.sort_by(|a, b| a.name.cmp(&b.name));
+            // How long ids are remembered beyond their window means nothing.
+            info.sent_id_bytes = 0;
             Reply::Info(Box::new(info))
         });
         agree("the mailbox", info, expected(self.model.info(address)))
@@ -424,13 +426,18 @@ impl Run {
 
     fn compare_usage(&mut self) -> Result<(), Stop> {
         let usage = self.store.get_mut().usage();
-        let bytes = self.model.mailboxes.iter().map(|mailbox| mailbox.bytes()).sum();
+        let (list, _) = self.store.get_mut().mailboxes(0, usize::MAX);
+        let ids = |address: &str| {
+            list.iter().find(|info| info.address == address).map_or(0, |info| info.sent_id_bytes)
+        };
+        let counted = |mailbox: &Mailbox| mailbox.bytes() + ids(&mailbox.address);
+        let bytes = self.model.mailboxes.iter().map(counted).sum();
         agree("usage", (usage.mailboxes, usage.bytes), (self.model.mailboxes.len() as u64, bytes))?;
         for owner in OWNERS {
             let usage = self.store.get_mut().usage_of(owner);
             let of = |mailbox: &&Mailbox| mailbox.policy.owner.as_deref() == Some(owner);
             let own: Vec<_> = self.model.mailboxes.iter().filter(of).collect();
-            let bytes = own.iter().map(|mailbox| mailbox.bytes()).sum();
+            let bytes = own.iter().map(|mailbox| counted(mailbox)).sum();
             agree("a user's", (usage.mailboxes, usage.bytes), (own.len() as u64, bytes))?;
         }
         Ok(())

@@ -1,0 +1,59 @@
+//! What is removed at once and counted out later: mailboxes, what purged ones held, and groups. A step at a time, so that
+//! nobody waits for a million messages or deliveries.
+
+use super::state::{State, cancel_timers, first_delayed, take_delayed, take_message};
+
+impl State {
+    /// Counts out up to `budget` messages of removed mailboxes, and drops as much of removed groups; true if some are left.
+    pub fn settle_graves(&mut self, mut budget: usize) -> bool {
+        loop {
+            while let Some(group) = self.rubble.front_mut() {
+                budget -= group.crumble(budget);
+                if budget == 0 {
+                    return true;
+                }
+                self.rubble.pop_front();
+            }
+            let Some(slot) = self.graves.front_mut() else { return false };
+            for group in slot.groups_mut() {
+                cancel_timers(group, &mut self.timers);
+            }
+            let mailbox = &mut slot.mailbox;
+            while let Some(delay_id) = first_delayed(mailbox) {
+                take_delayed(mailbox, delay_id, &mut self.timers, &mut self.live);
+                budget = budget.saturating_sub(1);
+                if budget == 0 {
+                    return true;
+                }
+            }
+            while let Some(msg_id) = mailbox.oldest() {
+                take_message(mailbox, msg_id, &mut self.timers, &mut self.live);
+                budget = budget.saturating_sub(1);
+                if budget == 0 {
+                    return true;
+                }
+            }
+            if let Some(ids) = mailbox.sent_ids_mut() {
+                let some = ids.len().min(budget);
+                ids.forget_before(u64::MAX, some);
+                budget -= some;
+                if budget == 0 {
+                    return true;
+                }
+            }
+            if let Some(mut settled) = self.graves.pop_front() {
+                self.rubble.extend(settled.take_groups());
+            }
+        }
+    }
+
+    /// Counts out all messages of removed mailboxes.
+    pub fn settle_all_graves(&mut self) {
+        while self.settle_graves(usize::MAX) {}
+    }
+
+    /// True when no removed mailbox is still counted in.
+    pub fn graves_are_settled(&self) -> bool {
+        self.graves.is_empty()
+    }
+}
