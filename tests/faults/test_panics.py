@@ -43,6 +43,13 @@ for _ in range(2):
         assert "close it and open it again" in str(error), error
     else:
         raise AssertionError("a store that is half changed was used")
+try:
+    store.close()
+except StoreError as error:
+    assert "was not saved" in str(error), error
+else:
+    raise AssertionError("a store that is half changed was closed as if it were whole")
+assert store.closed
 store.close()
 print("alive", flush=True)
 """

@@ -161,6 +161,8 @@ pub enum Failure {
     Closed,
     /// A panic left the store in the middle of a change.
     Broken,
+    /// The same, found when it was closed.
+    BrokenAtClose,
     /// The store was opened to be read only.
     ReadOnly,
     /// An export cannot be made, or go on.
@@ -200,6 +202,7 @@ impl From<mq9_runtime::Failure> for Failure {
             mq9_runtime::Failure::Refused(error) => Failure::Refused(error),
             mq9_runtime::Failure::Closed => Failure::Closed,
             mq9_runtime::Failure::Broken => Failure::Broken,
+            mq9_runtime::Failure::BrokenAtClose => Failure::BrokenAtClose,
             mq9_runtime::Failure::ReadOnly => Failure::ReadOnly,
         }
     }
@@ -242,6 +245,11 @@ fn raise(py: Python<'_>, failure: Failure) -> PyResult<PyErr> {
         Failure::Broken => {
             let text = "an internal error left the store in the middle of a change: \
                         close it and open it again";
+            Ok(PyErr::from_type(STORE_ERROR.get(py)?.clone(), text))
+        }
+        Failure::BrokenAtClose => {
+            let text = "an internal error left the store in the middle of a change: it was not saved, \
+                        and what was acknowledged is there when it is opened again";
             Ok(PyErr::from_type(STORE_ERROR.get(py)?.clone(), text))
         }
         Failure::ReadOnly => {

@@ -16,6 +16,9 @@ pub enum Failure {
         "an internal error left the store in the middle of a change: close it and open it again"
     )]
     Broken,
+    /// The same, noticed when it was closed.
+    #[error("an internal error left the store in the middle of a change: it was closed without being saved")]
+    BrokenAtClose,
     /// The store was opened to be read only.
     #[error("the store was opened to be read only: nothing can be changed")]
     ReadOnly,

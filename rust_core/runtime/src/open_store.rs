@@ -98,12 +98,14 @@ impl OpenStore {
         drop(sync_thread);
         drop(upkeep);
         // A broken store is not saved: what it holds in memory is not to be trusted.
+        let broken = store.is_broken();
         let closed = match store.take() {
-            Some(store) if !read_only => store.close(),
+            Some(store) if !read_only => store.close().map_err(Failure::from),
+            None if broken => Err(Failure::BrokenAtClose),
             Some(_) | None => Ok(()),
         };
         durability.close();
-        Ok(closed?)
+        closed
     }
 
     /// Itself, unless a panic has made it useless.
