@@ -17,7 +17,9 @@ pub enum Failure {
     )]
     Broken,
     /// The same, noticed when it was closed.
-    #[error("an internal error left the store in the middle of a change: it was closed without being saved")]
+    #[error(
+        "an internal error left the store in the middle of a change: it was closed without being saved"
+    )]
     BrokenAtClose,
     /// The store was opened to be read only.
     #[error("the store was opened to be read only: nothing can be changed")]

@@ -94,10 +94,7 @@ impl RequestHandler {
         request.conn = call.cid;
         request.user = self.users.get(&call.cid).cloned();
         let shape = form.shape();
-        if let Err(error) = store.check_waits(&request) {
-            return self.answer(store, call, shape, Err(error.into()));
-        }
-        match store.fetch(request, now) {
+        match store.fetch_within_quotas(request, now) {
             Ok(FetchOutcome::Messages(_)) if call.reply.is_empty() => {}
             Ok(FetchOutcome::Messages(batch)) => {
                 let answer = form.write(&batch, false);

@@ -1,9 +1,11 @@
 //! FETCH: what is asked for, and how its messages are to be written.
 
+use serde::Deserialize;
+
 use super::command::Misunderstood;
 use super::entry::{self, Encoding};
 use super::reply::Answer;
-use super::request::{self, Deliver, FetchBody, Format};
+use super::request::{self, Deliver, FetchBody, Format, MAX_REQUEST};
 use super::{Refusal, address_of};
 use crate::commands::{FETCH, Shape};
 use crate::store::{Fetch, Fetched, GroupFetch, MemberId, Start};
@@ -33,11 +35,29 @@ pub(super) fn read(
     payload: &[u8],
     encoding: Encoding,
 ) -> Result<FetchCommand, Misunderstood> {
-    let understood = |shape| move |refusal: Refusal| (shape, refusal);
-    let address = address_of(address).map_err(understood(Shape::Messages))?;
-    let body: FetchBody = request::read(payload).map_err(understood(Shape::Messages))?;
-    let shape = Form::shape_of(body.format());
-    plan(address, body, encoding).map_err(understood(shape))
+    let read = || -> Result<FetchCommand, Refusal> {
+        let address = address_of(address)?;
+        plan(address, request::read(payload)?, encoding)
+    };
+    read().map_err(|refusal| (wanted_shape(payload), refusal))
+}
+
+/// How an error in a request is to be written, as far as the request can be read.
+fn wanted_shape(payload: &[u8]) -> Shape {
+    #[derive(Deserialize)]
+    struct Body {
+        config: Config,
+    }
+    #[derive(Deserialize)]
+    struct Config {
+        format: Format,
+    }
+    match serde_json::from_slice(payload) {
+        Ok(Body { config: Config { format } }) if payload.len() <= MAX_REQUEST => {
+            Form::shape_of(format)
+        }
+        _ => Shape::Messages,
+    }
 }
 
 fn plan(address: &str, body: FetchBody, encoding: Encoding) -> Result<FetchCommand, Refusal> {

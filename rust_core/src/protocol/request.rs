@@ -7,7 +7,7 @@ use super::headers::priority_problem;
 use crate::mailbox::Level;
 
 /// The largest FETCH or ACK: ten thousand ids of twenty digits, and some.
-const MAX_REQUEST: usize = 256 << 10;
+pub(super) const MAX_REQUEST: usize = 256 << 10;
 /// Most messages of one FETCH.
 const MAX_MSGS: u64 = 10_000;
 /// Longest wait of a long poll: an hour.
@@ -121,12 +121,6 @@ pub(super) fn read<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Refus
     })?;
     json.end().map_err(|problem| Refusal::invalid(format!("invalid request: {problem}")))?;
     Ok(body)
-}
-
-impl FetchBody {
-    pub fn format(&self) -> Format {
-        self.config.as_ref().and_then(|config| config.format).unwrap_or_default()
-    }
 }
 
 impl FetchConfig {

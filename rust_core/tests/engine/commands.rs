@@ -165,8 +165,28 @@ fn raw_messages_are_bytes_and_are_acknowledged_where_they_say() {
     assert_eq!(driver.ask(client, "FETCH.m", "", body), "NATS/1.0 404 No Messages\r\n\r\n");
     driver.pass_ms(5001);
     assert!(driver.ask(client, "FETCH.m", "", body).contains("two"));
-    let bad = r#"{"config":{"format":"raw","num_msgs":0}}"#;
-    assert!(driver.ask(client, "FETCH.m", "", bad).contains("num_msgs is 0"));
+    for (bad, error) in [
+        (
+            r#"{"config":{"format":"raw","num_msgs":0}}"#,
+            "config.num_msgs is 0: it must be from 1 to 10000",
+        ),
+        (
+            r#"{"config":{"num_msgs":"x","format":"raw"},"deliver":"a\r\nb"}"#,
+            "invalid config.num_msgs: invalid type: string \"x\", expected u64 at line 1 column 25",
+        ),
+        (
+            r#"{"member":"a","config":{"format":"raw"}}"#,
+            "member is given, but group_name is missing",
+        ),
+    ] {
+        assert_eq!(
+            driver.ask(client, "FETCH.m", "", bad),
+            format!("NATS/1.0 400 {error}\r\nmq9-error: invalid_request\r\n\r\n")
+        );
+    }
+    // What cannot be read does not say how it wants to be answered.
+    let broken = driver.ask(client, "FETCH.m", "", r#"{"config":{"format":"raw"}"#);
+    assert!(broken.starts_with(r#"{"error":"invalid request: "#), "{broken}");
     let missing = r#"{"config":{"format":"raw"}}"#;
     let reply = driver.ask(client, "FETCH.none", "", missing);
     assert_eq!(
