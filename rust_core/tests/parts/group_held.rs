@@ -59,3 +59,23 @@ fn a_member_can_ask_for_others_than_it_holds() {
     let plan = g.plan_fetch(&m(1), &lanes, &others);
     assert_eq!((ids(&plan.picks), counts(&plan.picks)), (vec![3], vec![2]));
 }
+
+/// It holds its first message for ever, and asks for one after the other besides.
+#[test]
+fn what_is_remembered_of_a_member_does_not_grow_with_what_it_has_done() {
+    let others = FetchLimits { max_msgs: 1, held: false, conn: 1, ..ALL };
+    let mut g = group();
+    let mut sizes = Vec::new();
+    for n in 0..2_000 {
+        let plan = g.plan_fetch(&m(1), &[lane(NORMAL, n..n + 1)], &others);
+        assert_eq!(ids(&plan.picks), [n]);
+        g.apply_delivered(&m(1), plan.picks.iter().map(Pick::delivered), hold(1000), true);
+        if n > 0 {
+            assert_eq!(g.apply_acked([n]), 1);
+        }
+        sizes.push(format!("{g:?}").len());
+    }
+    assert_eq!(g.outstanding(), 1);
+    let most = sizes.iter().max().unwrap();
+    assert!(*most < 2 * sizes[100], "{most} characters, {} after a hundred", sizes[100]);
+}

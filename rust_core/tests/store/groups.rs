@@ -9,7 +9,7 @@ use mq9_core::store::{
     Ack, AckKind, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Options, Send, Store,
 };
 use mq9_core::time::Now;
-use mq9_sim::SimDisk;
+use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
 
 const START: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 5_000 };
 const ACK_WAIT_MS: u64 = 30_000;
@@ -315,6 +315,36 @@ fn after_a_restart_the_time_of_a_group_begins_anew_and_what_went_stays_away() {
     let mut store = Store::open(Arc::new(disk), TTL, 42, again(0)).unwrap();
     assert_eq!(names_at(&mut store, again(9_999)), ["kept"]);
     assert_eq!(names_at(&mut store, again(10_000)), [""; 0]);
+}
+
+/// What is kept on a full disk is for those who acknowledge and remove: a group that goes by itself frees nothing.
+#[test]
+fn a_group_that_goes_by_itself_takes_nothing_of_the_last_space() {
+    let faults = Faults::new();
+    let disk = Arc::new(FaultyDisk::new(SimDisk::new(), faults.clone()));
+    let options = Options { segment_bytes: 1 << 20, allocate_bytes: 64 << 10, ..TTL };
+    let mut store = Store::open(disk, options, 42, START).unwrap();
+    store.create_mailbox(&NewMailbox { address: "a", ..Default::default() }, START).unwrap();
+    for n in 0..10 {
+        fetch(&mut store, 1, &format!("g{n}"), START);
+    }
+    store.sync().unwrap();
+    faults.fail(Operation::Allocate, Fault::no_space());
+    faults.fail(Operation::Create, Fault::no_space());
+    while store.send("a", &Send::new(&[7; 1000]), START).is_ok() {}
+    // To begin anew is recorded, and refused before the last of the space is used.
+    let group = GroupFetch { name: "g9".to_owned(), member: MemberId::Conn, force: true };
+    let anew = Fetch { group: Some(group), max_msgs: 0, ..Fetch::all("a") };
+    while store.fetch(anew.clone(), START).is_ok() {}
+    // A shorter record may still fit.
+    let left = names_at(&mut store, at(10_000));
+    assert!(left.len() >= 8, "{left:?}");
+    for group in &left[1..] {
+        store.remove_group("a", group, at(10_000)).unwrap();
+    }
+    assert_eq!(names_at(&mut store, at(10_000)), left[..1]);
+    faults.clear();
+    assert_eq!(names_at(&mut store, at(12_000)), [""; 0]);
 }
 
 #[test]

@@ -206,6 +206,24 @@ fn a_send_does_not_wait_for_all_surplus_to_go() {
 }
 
 #[test]
+fn a_message_that_never_fits_is_refused_and_takes_nothing_along() {
+    let disk = SimDisk::new();
+    let mut store = created(&disk, Policy::default());
+    send(&mut store, 2_000);
+    store.update_mailbox("a", NOTHING, |policy| policy.max_bytes = 250, at(1)).unwrap();
+    let large = [7; 300];
+    // While more is there than may be, and afterwards.
+    for _ in 0..2 {
+        let before = ids(&mut store, at(1));
+        let refused = store.send("a", &Send::new(&large), at(1)).unwrap_err().to_string();
+        assert_eq!(refused, "mailbox a is full: max_bytes 250");
+        assert!(before.ends_with(&ids(&mut store, at(1))));
+        settle(&mut store, at(1));
+        assert_eq!(ids(&mut store, at(1)), [1_997, 1_998, 1_999]);
+    }
+}
+
+#[test]
 fn surplus_goes_on_going_after_a_crash_and_with_the_next_message_after_a_checkpoint() {
     for checkpoint in [false, true] {
         let disk = SimDisk::new();
