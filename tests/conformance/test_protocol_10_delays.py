@@ -38,6 +38,25 @@ def test_the_list_of_delayed_messages_is_filtered_and_paged(mail: Mail, box: str
     assert payloads(delayed(mail, box, limit=2, after_id=1)) == ["2", "3"]
 
 
+def test_payloads_of_delayed_messages_are_base64_if_asked_for(mail: Mail, box: str) -> None:
+    mail.deliver(box, b"plain", delay=60)
+    [entry] = delayed(mail, box, encoding="base64")
+    assert (entry["payload"], entry["encoding"]) == ("cGxhaW4=", "base64")
+    [entry] = delayed(mail, box)
+    assert (entry["payload"], "encoding" in entry) == ("plain", False)
+
+
+def test_a_long_list_of_delayed_messages_is_cut_and_says_so(mail: Mail, box: str) -> None:
+    for number in range(5):
+        mail.deliver(box, b"%d" % number * 300_000, delay=60)
+    answer = mail.done(f"MSG.QUERY.{box}", {"delayed": True})
+    assert (len(answer["messages"]), answer["more"]) == (3, True)
+    last = answer["messages"][-1]["delay_id"]
+    rest = mail.done(f"MSG.QUERY.{box}", {"delayed": True, "after_id": last})
+    assert [entry["payload"][0] for entry in rest["messages"]] == ["3", "4"]
+    assert "more" not in rest
+
+
 def test_a_delayed_message_is_cancelled_by_its_delay_id(mail: Mail, box: str) -> None:
     """With a `d` before it in the subject; once, and it never comes."""
     mail.deliver(box, b"taken back", delay=1)
