@@ -4,7 +4,7 @@
 //! not know who holds a message, only its `msg_id`; whether a message is still under a lease is
 //! recorded in its delivery, so an entry of a lease may be out of date.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::slab::{Slab, Slot};
 
@@ -82,5 +82,21 @@ impl Leases {
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Panics unless the leases are those of `held`, the messages that are under each. For tests.
+    pub(super) fn check_invariants(&self, held: &BTreeMap<LeaseId, BTreeSet<u64>>) {
+        self.table.check_invariants();
+        assert_eq!(self.table.len(), held.len(), "a lease without deliveries");
+        assert_eq!(self.by_deadline.len(), held.len(), "deadlines of leases");
+        for (id, msg_ids) in held {
+            let lease = self.table.get(id.0);
+            let known = lease.is_some_and(|lease| {
+                lease.live == msg_ids.len()
+                    && msg_ids.iter().all(|msg_id| lease.msg_ids.contains(msg_id))
+                    && self.by_deadline.contains(&(lease.deadline_ms, *id))
+            });
+            assert!(known, "the lease of {msg_ids:?} is {lease:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the table of members that hold deliveries. Knows nothing of levels, counts or leases: whether
 //! an entry of a member's order still stands is asked of the caller, who keeps the deliveries.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -166,5 +166,33 @@ impl Members {
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Panics unless the members are those of `held`, what each received and has not lost, and `gone`, what has left
+    /// the mailbox of it. For tests.
+    pub(super) fn check_invariants(
+        &self,
+        held: &BTreeMap<MemberId, BTreeSet<Received>>,
+        gone: &BTreeMap<MemberId, BTreeSet<u64>>,
+    ) {
+        self.table.check_invariants();
+        let counts = [self.table.len(), self.ids.len(), self.names.0.len()];
+        assert_eq!(counts, [held.len(); 3], "a member without deliveries");
+        assert!(gone.keys().all(|id| held.contains_key(id)), "what has gone of no member's");
+        for (id, received) in held {
+            let Some(holder) = self.table.get(id.0) else {
+                unreachable!("deliveries {received:?} of a member that is not there")
+            };
+            assert_eq!(holder.live, received.len(), "deliveries of {:?}", holder.member);
+            assert_eq!(self.ids.get(&holder.member), Some(id), "place of {:?}", holder.member);
+            assert_eq!(self.names.get(*id), Some(&*holder.member), "name of {id:?}");
+            let order: BTreeSet<Received> = holder.order.iter().copied().collect();
+            let ascends = holder.order.iter().is_sorted_by_key(|(seq, _)| seq);
+            assert!(ascends && order.len() == holder.order.len(), "order of {:?}", holder.member);
+            assert!(order.is_superset(received), "{received:?} not in the order of {holder:?}");
+            let left = gone.get(id).cloned().unwrap_or_default();
+            assert!(holder.gone.len() == left.len(), "what has gone of {holder:?}: {left:?}");
+            assert!(holder.gone.iter().all(|id| left.contains(id)), "{holder:?}: {left:?}");
+        }
     }
 }

@@ -20,6 +20,7 @@
 //! of its last batch, and of the batches that this one was asked for besides: any other new batch detaches the rest. And no lease and no member is without deliveries.
 
 mod codec;
+mod invariants;
 mod lease;
 mod member;
 mod plan;

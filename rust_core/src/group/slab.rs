@@ -65,4 +65,11 @@ impl<T> Slab<T> {
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
+
+    /// Panics unless the free slots are those without a value. For tests.
+    pub(super) fn check_invariants(&self) {
+        let vacant = self.slots.iter().filter(|slot| slot.is_none()).count();
+        assert_eq!(self.free.len(), vacant, "free slots of a group's table");
+        assert!(self.free.iter().all(|&slot| self.get(slot).is_none()), "a free slot in use");
+    }
 }

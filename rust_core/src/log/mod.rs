@@ -437,6 +437,28 @@ impl Log {
         }
     }
 
+    /// Panics unless segments, buffer and what is written agree with each other. For tests.
+    pub fn check_invariants(&self) {
+        let active = self.segments.last_key_value().map(|(&number, s)| (number, s.end));
+        assert_eq!(active, Some((self.active, self.buffer_at)), "the end of the active segment");
+        assert!(self.end_offset() <= self.allocated, "records without space");
+        assert!(self.end_offset() <= self.options.segment_bytes, "a segment that is too large");
+        assert!(self.last_number >= self.active, "numbers of segments");
+        let next = self.next.as_ref().map_or(u32::MAX, |next| next.number);
+        assert!(next > self.active, "the next segment comes before the active one");
+        self.syncer.check_invariants(Lsn::new(self.active, self.buffer_at));
+    }
+
+    /// Panics unless a record of a message lies in a segment. For tests.
+    pub fn check_place(&self, at: Lsn, len: u32) {
+        let end = match self.segments.get(&at.segment()) {
+            _ if at.segment() == self.active => self.end_offset(),
+            segment => segment.map_or(0, |segment| segment.end),
+        };
+        let behind = u64::from(at.offset()) + u64::from(len) <= u64::from(end);
+        assert!(at.offset() >= FIRST_RECORD && behind, "a message at {at:?}, where no record is");
+    }
+
     fn error(&self, action: &'static str, segment: u32, e: std::io::Error) -> Error {
         Error::io(action, names::segment(segment), e)
     }

@@ -114,6 +114,14 @@ impl Syncer {
         }
     }
 
+    /// Panics unless no more is durable than written, and `written` is what was. For tests.
+    pub(super) fn check_invariants(&self, written: Lsn) {
+        let state = self.state();
+        assert_eq!(state.written, written, "what is written");
+        assert!(state.durable <= state.written, "more is durable than written");
+        assert!(state.dirty.is_sorted_by(|(a, _), (b, _)| a < b), "files to be synced");
+    }
+
     /// Fails if a sync has failed: after that nothing is acknowledged again.
     pub fn check(&self) -> Result<()> {
         match &self.state().failure {

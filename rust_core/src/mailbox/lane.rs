@@ -167,6 +167,24 @@ impl Lane {
         entries + self.chunks.heap_bytes()
     }
 
+    /// Panics unless entries ascend and are as many as are counted. For tests: it looks at all of them.
+    pub fn check_invariants(&self) {
+        let (mut count, mut next_id, mut until_ms) = (0, 0, 0);
+        for chunk in self.chunks.iter() {
+            assert!(chunk.len() > 0, "an empty chunk");
+            assert!(chunk.base_id >= next_id, "a chunk that begins before the last one ends");
+            for entry in chunk.iter(0..chunk.len()) {
+                assert!(entry.msg_id >= next_id, "{} is not in order", entry.msg_id);
+                assert!(entry.create_ms <= chunk.peak_ms, "{} is later", entry.msg_id);
+                next_id = entry.msg_id + 1;
+                count += 1;
+            }
+            assert!(chunk.until_ms >= chunk.peak_ms.max(until_ms), "times of chunks");
+            until_ms = chunk.until_ms;
+        }
+        assert_eq!(self.live, count, "entries of a lane");
+    }
+
     /// The one chunk that can hold `msg_id`.
     fn chunk_of(&self, msg_id: u64) -> Option<usize> {
         let front = self.chunks.front()?;

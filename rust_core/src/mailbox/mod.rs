@@ -5,6 +5,7 @@ mod blocks;
 mod by_id;
 mod chunk;
 mod chunks;
+mod invariants;
 pub mod lane;
 mod lane_codec;
 mod level;

@@ -107,4 +107,15 @@ impl SentIds {
             self.bytes -= SentIds::bytes_of(&sent.id);
         }
     }
+
+    /// Panics unless each id leads to its send, and a timer will forget the oldest. For tests.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.by_id.len(), self.in_order.iter().count(), "ids of sends");
+        for (number, sent) in self.in_order.iter() {
+            assert_eq!(self.by_id.get(&sent.id), Some(&number), "place of id {}", sent.id);
+            assert!(number < self.next, "numbers of sends");
+        }
+        assert!(self.len() <= MAX_SENT_IDS && self.len() == self.by_id.len(), "counted ids");
+        assert!(self.timed && !self.is_empty(), "ids that are never forgotten");
+    }
 }

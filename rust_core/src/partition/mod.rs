@@ -130,6 +130,7 @@ impl Partition {
     pub fn check_invariants(&self) {
         if let Some(store) = self.store.as_ref().and_then(|store| store.lock_if_open()) {
             self.handler.check_invariants(&store);
+            store.check_invariants();
         }
     }
 }

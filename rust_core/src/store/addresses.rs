@@ -89,6 +89,18 @@ impl Addresses {
         self.places[hole] = VACANT;
     }
 
+    /// Panics unless there is an entry for each of these, and no other. For tests.
+    pub fn check_invariants<'a>(&self, all: impl Iterator<Item = (&'a str, u32)>) {
+        let mut count = 0;
+        for (address, slot) in all {
+            count += 1;
+            let found = self.find(address, |at| at == slot);
+            assert_eq!(found, Some(slot), "address {address} leads nowhere");
+        }
+        let used = self.places.iter().filter(|known| !known.is_vacant()).count();
+        assert_eq!((self.len, used), (count, count), "addresses of mailboxes that are not there");
+    }
+
     /// The hash of an address.
     pub fn hash(&self, address: &str) -> u32 {
         self.hasher.hash_one(address) as u32

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::damage::{Damage, DamageKind};
 use super::dead_letter::Reason;
 use super::fetched::Fetched;
+use super::slot::Slot;
 use super::{Store, space_for};
 use crate::error::{Error, Result};
 use crate::group::{FetchLimits, Hold, Member, Pick, Plan, ranges};
@@ -290,16 +291,7 @@ impl Store {
         loop {
             let slot = self.state.slot(index)?;
             let at = slot.find_group(&group.name)?;
-            let policy = slot.mailbox.policy();
-            let limits = FetchLimits {
-                max_msgs: request.max_msgs,
-                max_bytes: request.max_bytes,
-                max_level: request.max_level,
-                max_deliver: policy.max_deliver,
-                max_ack_pending: policy.max_ack_pending as usize,
-                held: request.held,
-                conn: request.conn,
-            };
+            let limits = fetch_limits(slot, request);
             let lanes = slot.mailbox.lanes();
             let plan = slot.group(at)?.group.plan_fetch(member, lanes, &limits);
             let both = plan.picks.iter().chain(&plan.dead);
@@ -390,6 +382,20 @@ impl Store {
     pub(super) fn ack_wait(&self, index: u32, asked_ms: u64) -> u64 {
         let policy = self.state.slot(index).map_or(0, |slot| slot.mailbox.policy().ack_wait_ms);
         [asked_ms, policy].into_iter().find(|&ms| ms > 0).unwrap_or(self.options.ack_wait_ms)
+    }
+}
+
+/// How much a request may take of a mailbox.
+pub(super) fn fetch_limits(slot: &Slot, request: &Fetch) -> FetchLimits {
+    let policy = slot.mailbox.policy();
+    FetchLimits {
+        max_msgs: request.max_msgs,
+        max_bytes: request.max_bytes,
+        max_level: request.max_level,
+        max_deliver: policy.max_deliver,
+        max_ack_pending: policy.max_ack_pending as usize,
+        held: request.held,
+        conn: request.conn,
     }
 }
 

@@ -33,6 +33,12 @@ impl LiveBytes {
         self.0.get(&segment).copied().unwrap_or(0)
     }
 
+    /// Panics unless these are what is counted. For tests.
+    pub fn check_invariants(&self, there: &BTreeMap<u32, u64>) {
+        let counted: BTreeMap<u32, u64> = self.0.iter().map(|(&n, &bytes)| (n, bytes)).collect();
+        assert_eq!(&counted, there, "live bytes by segment");
+    }
+
     /// Live bytes of all segments.
     pub fn total(&self) -> u64 {
         self.0.values().sum()

@@ -21,6 +21,7 @@ mod fetched;
 mod graves;
 mod group;
 mod info;
+mod invariants;
 mod keep;
 mod live;
 mod lost;

@@ -85,6 +85,23 @@ impl Slot {
         self.groups.iter().flat_map(|groups| groups.list.iter().flatten())
     }
 
+    /// All groups with their indexes.
+    pub fn groups_by_place(&self) -> impl Iterator<Item = (usize, &GroupSlot)> {
+        let list = self.groups.iter().flat_map(|groups| groups.list.iter().enumerate());
+        list.filter_map(|(at, group)| Some((at, group.as_ref()?)))
+    }
+
+    /// Panics unless each group is found by its name, and every place is used or free. For tests.
+    pub fn check_groups(&self) {
+        let Some(groups) = &self.groups else { return };
+        for (at, group) in self.groups_by_place() {
+            assert_eq!(groups.find(&group.name), Some(at), "place of group {}", group.name);
+        }
+        let count = groups.by_name.len();
+        assert_eq!(self.groups().count(), count, "names of groups");
+        assert_eq!(groups.list.len(), count + groups.free.len(), "used and free places of groups");
+    }
+
     /// All groups, to change them.
     pub fn groups_mut(&mut self) -> impl Iterator<Item = &mut GroupSlot> {
         self.groups.iter_mut().flat_map(|groups| groups.list.iter_mut().flatten())

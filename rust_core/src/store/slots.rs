@@ -71,6 +71,20 @@ impl Slots {
         Some(slot)
     }
 
+    /// All used slots with their indexes.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        let slots = self.blocks.iter().flatten().enumerate();
+        slots.filter_map(|(index, slot)| Some((index as u32, slot.as_ref()?)))
+    }
+
+    /// Panics unless every slot is either used or free. For tests.
+    pub fn check_invariants(&self) {
+        let places: usize = self.blocks.iter().map(Vec::len).sum();
+        assert_eq!(self.len as usize, places, "slots");
+        assert_eq!(self.iter().count() + self.free.len(), places, "used and free slots");
+        assert!(self.free.iter().all(|&index| self.get(index).is_none()), "a free slot is used");
+    }
+
     /// All used slots, to change them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.blocks.iter_mut().flatten().flatten()

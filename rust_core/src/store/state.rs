@@ -112,6 +112,23 @@ impl State {
         self.slot(index).filter(|slot| slot.mailbox.number == number)
     }
 
+    /// All used slots with their indexes.
+    pub fn slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        self.slots.iter()
+    }
+
+    /// Removed mailboxes of which not all messages have been counted out yet.
+    pub fn graves(&self) -> impl Iterator<Item = &Slot> {
+        self.graves.iter()
+    }
+
+    /// Panics unless every mailbox is found by its address. For tests.
+    pub fn check_index(&self) {
+        self.slots.check_invariants();
+        let all = self.slots.iter().map(|(index, slot)| (&*slot.mailbox.address, index));
+        self.by_address.check_invariants(all);
+    }
+
     /// Adds a mailbox. One that holds the address already has expired unrecorded: it goes.
     pub fn add_mailbox(&mut self, mut mailbox: Mailbox, desc: &str, policy: Policy) -> u32 {
         if let Some(old) = self.find(&mailbox.address) {

@@ -103,6 +103,32 @@ impl Usage {
         }
     }
 
+    /// Panics unless these mailboxes are what is counted: address, owner, whom it is counted to, bytes. For tests.
+    pub fn check_invariants<'a>(
+        &self,
+        mailboxes: impl Iterator<Item = (&'a str, Option<&'a str>, OwnerIx, u64)>,
+    ) {
+        let mut owners = vec![Amount::default(); self.owners.len()];
+        for (address, owner, counted_to, bytes) in mailboxes {
+            let expected = match owner {
+                _ if is_brokers(address) => Some(BROKER),
+                None => Some(NOBODY),
+                Some(name) => self.by_name.get(name).copied(),
+            };
+            assert_eq!(Some(counted_to), expected, "whom {address} is counted to");
+            if let Some(amount) = owners.get_mut(counted_to.0 as usize) {
+                amount.mailboxes += 1;
+                amount.bytes += bytes;
+            }
+        }
+        assert_eq!(self.owners, owners, "mailboxes and bytes by owner");
+        let all = owners.iter().fold(Amount::default(), |sum, of| Amount {
+            mailboxes: sum.mailboxes + of.mailboxes,
+            bytes: sum.bytes + of.bytes,
+        });
+        assert_eq!(self.all, all, "mailboxes and bytes altogether");
+    }
+
     /// Bytes are counted anew from here on.
     pub fn forget_bytes(&mut self) {
         self.all.bytes = 0;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 
 use super::Store;
-use super::fetch::Fetch;
+use super::fetch::{Fetch, fetch_limits};
 use super::fetched::Fetched;
 use super::timers::{Purpose, Timer};
 use crate::error::{Error, Result};
 use crate::group::Member;
-use crate::mailbox::{LEVELS, Level};
+use crate::mailbox::{EXPIRES, LEVELS, Level};
 use crate::time::Now;
 use crate::timer::TimerKey;
 
@@ -103,6 +103,42 @@ impl Waiters {
         let holdings = &mut self.connections.entry(conn).or_default().holdings;
         holdings.insert(Holding { slot, number, group });
     }
+
+    /// Whether a connection is known to hold messages of a group.
+    pub fn is_holder(&self, conn: u64, slot: u32, number: u64, group: usize) -> bool {
+        let holding = Holding { slot, number, group };
+        self.connections.get(&conn).is_some_and(|of| of.holdings.contains(&holding))
+    }
+
+    /// Panics unless each wait is listed wherever it must be found, and has a timer. For tests.
+    pub fn check_invariants(&self, state: &super::state::State) {
+        let listed: usize = self.by_slot.values().map(BTreeSet::len).sum();
+        assert_eq!(listed, self.by_id.len(), "waits by mailbox");
+        assert!(self.by_slot.values().all(|queue| !queue.is_empty()), "an empty queue of waits");
+        let of_connections: usize = self.connections.values().map(|of| of.waits.len()).sum();
+        assert_eq!(of_connections, self.by_id.len(), "waits by connection");
+        let mut users: HashMap<Arc<str>, usize, State> = HashMap::default();
+        for (id, waiter) in &self.by_id {
+            let request = &waiter.request;
+            let queued = self.by_slot.get(&waiter.slot).is_some_and(|queue| queue.contains(id));
+            assert!(queued && *id < self.next, "wait {id} for a mailbox that does not know of it");
+            let of = self.connections.get(&request.conn);
+            assert!(of.is_some_and(|of| of.waits.contains(id)), "wait {id} outlives its client");
+            assert!(state.timers.mono.deadline(waiter.timer).is_some(), "wait {id} never ends");
+            let slot = state.slot(waiter.slot);
+            let known = slot.is_some_and(|slot| {
+                *slot.mailbox.address == *request.address
+                    && request.group.as_ref().is_none_or(|g| slot.find_group(&g.name).is_some())
+            });
+            assert!(known, "wait {id} for a mailbox or group that is not there");
+            if let Some(user) = &request.user {
+                *users.entry(Arc::clone(user)).or_default() += 1;
+            }
+        }
+        assert_eq!(self.by_user, users, "waits by user");
+        let ended = self.completed.iter().all(|done| !self.by_id.contains_key(&done.waiter));
+        assert!(ended, "a wait that is answered and goes on");
+    }
 }
 
 impl Store {
@@ -157,6 +193,32 @@ impl Store {
             self.state.timers.mono.cancel(waiter.timer);
         }
         taken.is_some()
+    }
+
+    /// Panics if a wait goes on though there is something for it, and nobody will look. For tests.
+    pub(super) fn check_waits_are_in_vain(&self) {
+        for (id, waiter) in &self.waiters.by_id {
+            let (request, slot) = (&waiter.request, self.state.slot(waiter.slot));
+            let (Some(slot), false) = (slot, self.waiters.ready.contains(&waiter.slot)) else {
+                continue;
+            };
+            let available = match &request.group {
+                None => slot.mailbox.iter_from(0).any(|(level, entry)| {
+                    level <= request.max_level
+                        && entry.msg_id >= waiter.cursors[level.index()]
+                        && entry.flags & EXPIRES == 0
+                }),
+                Some(group) => {
+                    let limits = fetch_limits(slot, request);
+                    // What anybody would be given; what the member holds it knows of.
+                    let (anybody, lanes) = (Member::named(""), slot.mailbox.lanes());
+                    let group = slot.find_group(&group.name).and_then(|at| slot.group(at));
+                    let plan = group.map(|g| g.group.plan_fetch(&anybody, lanes, &limits));
+                    plan.is_some_and(|plan| !plan.picks.is_empty())
+                }
+            };
+            assert!(!available, "wait {id} goes on though there is something for it");
+        }
     }
 
     /// A connection has closed: its waits end unanswered, what it held goes back to its groups.

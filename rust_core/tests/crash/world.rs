@@ -114,6 +114,9 @@ impl World {
     /// Does the next step. An error is one of the disk: refusals are part of the script.
     pub fn step(&mut self, step: &Step) -> Result<()> {
         let outcome = self.perform(step);
+        if let Some(store) = &self.store {
+            store.borrow().check_invariants();
+        }
         let index = self.steps;
         self.steps += 1;
         let outcome = match outcome {
@@ -295,7 +298,9 @@ fn payload(address: &str, name: &str, size: usize) -> String {
 }
 
 pub fn open(disk: &Arc<dyn Disk>, options: Options, now: Now) -> Result<Store> {
-    Store::open(Arc::clone(disk), options, 0x5eed_1234_9876_abcd ^ now.wall_ms, now)
+    let store = Store::open(Arc::clone(disk), options, 0x5eed_1234_9876_abcd ^ now.wall_ms, now)?;
+    store.check_invariants();
+    Ok(store)
 }
 
 pub fn fetch(

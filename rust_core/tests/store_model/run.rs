@@ -126,6 +126,7 @@ impl Run {
         for address in ADDRESSES {
             self.compare_info(address)?;
         }
+        self.store.get_mut().check_invariants();
         agree("damage", self.store.get_mut().damage(), &[])
     }
 

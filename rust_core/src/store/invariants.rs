@@ -1,0 +1,135 @@
+//! What always holds of a store between two commands. For tests: it looks at everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Store;
+use super::slot::{GroupSlot, Slot};
+use super::state::State;
+use super::timers::Timers;
+use crate::group::Member;
+use crate::log::{Log, Lsn};
+use crate::mailbox::Mailbox;
+
+impl Store {
+    /// Panics, with the name of what is wrong, unless everything that is counted, listed or timed is what there is.
+    pub fn check_invariants(&self) {
+        self.log.check_invariants();
+        self.state.check_invariants(&self.log);
+        self.waiters.check_invariants(&self.state);
+        for (index, slot) in self.state.slots() {
+            for (at, group) in slot.groups_by_place() {
+                self.check_holders(index, slot, at, group);
+            }
+        }
+        self.check_waits_are_in_vain();
+    }
+
+    /// What a connection holds must go back when it closes.
+    fn check_holders(&self, index: u32, slot: &Slot, at: usize, group: &GroupSlot) {
+        for (msg_id, conn, member) in group.group.out_with_connections() {
+            if *member == (Member::Conn { epoch: self.state.epoch, conn }) {
+                let noted = self.waiters.is_holder(conn, index, slot.mailbox.number, at);
+                assert!(noted, "connection {conn} would keep {msg_id} after its end");
+            }
+        }
+    }
+}
+
+impl State {
+    /// Panics unless mailboxes, groups, deadlines and counters agree with each other and with the log.
+    fn check_invariants(&self, log: &Log) {
+        self.check_slots();
+        let mut live: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut count = |at: Lsn, len: u32| {
+            if at != Lsn::NONE {
+                log.check_place(at, len);
+                *live.entry(at.segment()).or_default() += u64::from(len);
+            }
+        };
+        // What was removed counts until it is counted out, and has its timers until then.
+        for slot in self.slots().map(|(_, slot)| slot).chain(self.graves()) {
+            slot.mailbox.iter_from(0).for_each(|(_, entry)| count(entry.at, entry.len));
+            let sideline = slot.mailbox.sideline();
+            for (_, delayed) in sideline.into_iter().flat_map(|s| s.delayed.iter()) {
+                count(delayed.at, delayed.len);
+            }
+            check_timers_of_messages(slot, &self.timers);
+        }
+        self.live.check_invariants(&live);
+        let (mut wall, mut mono) = (0, 0);
+        for (_, slot) in self.slots() {
+            let due_ms = slot.expiry.and_then(|timer| self.timers.wall.deadline(timer));
+            let Mailbox { ref address, expires_ms, .. } = slot.mailbox;
+            assert_eq!(due_ms.unwrap_or(0), expires_ms, "when {address} expires");
+            slot.groups().for_each(|group| check_timers_of_group(group, &self.timers));
+            let Some(sideline) = slot.mailbox.sideline() else { continue };
+            // Nobody knows these timers: there must be enough.
+            wall += sideline.expiries.len() + sideline.delayed.len();
+            wall += usize::from(sideline.sent_ids.is_some());
+            mono += usize::from(sideline.is_trimmed);
+        }
+        let timers = (self.timers.wall.len(), self.timers.mono.len());
+        assert!(timers.0 >= wall && timers.1 >= mono, "{timers:?} timers for {wall} and {mono}");
+    }
+
+    fn check_slots(&self) {
+        self.check_index();
+        let mut numbers = BTreeSet::new();
+        for (_, slot) in self.slots() {
+            slot.check_invariants();
+            let number = slot.mailbox.number;
+            assert!(numbers.insert(number) && number < self.next_number, "mailbox {number} twice");
+        }
+        self.usage.check_invariants(self.slots().map(|(_, slot)| {
+            let mailbox = &slot.mailbox;
+            (&*mailbox.address, mailbox.policy().owner.as_deref(), slot.owner, mailbox.bytes)
+        }));
+    }
+}
+
+/// Panics unless each expiry and delay has its timer.
+fn check_timers_of_messages(slot: &Slot, timers: &Timers) {
+    let address = &slot.mailbox.address;
+    let due_ms = |timer| timers.wall.deadline(timer);
+    let Some(sideline) = slot.mailbox.sideline() else { return };
+    for (msg_id, (expires_ms, timer)) in sideline.expiries.iter() {
+        assert_eq!(due_ms(*timer), Some(*expires_ms), "when {msg_id} of {address} expires");
+    }
+    for (delay_id, delayed) in sideline.delayed.iter() {
+        // Later if it could not be logged when it was due.
+        let is_due = due_ms(delayed.timer).is_some_and(|at_ms| at_ms >= delayed.due_ms);
+        assert!(is_due, "delayed message {delay_id} of {address} is never due");
+    }
+}
+
+/// Panics unless the earliest lease of a group has a timer, and timers are where they are thought to be.
+fn check_timers_of_group(group: &GroupSlot, timers: &Timers) {
+    let name = &group.name;
+    if let Some((timer, armed_ms)) = group.timer {
+        assert_eq!(timers.mono.deadline(timer), Some(armed_ms), "timer of group {name}");
+    }
+    if let Some(deadline_ms) = group.group.next_deadline_ms() {
+        let armed = group.timer.is_some_and(|(_, armed_ms)| armed_ms <= deadline_ms);
+        assert!(armed, "leases of group {name} that never end");
+    }
+    if let Some(timer) = group.idle {
+        assert!(timers.mono.deadline(timer).is_some(), "group {name} is never found idle");
+    }
+}
+
+impl Slot {
+    /// Panics unless the mailbox and its groups agree with themselves and with each other.
+    fn check_invariants(&self) {
+        let mailbox = &self.mailbox;
+        mailbox.check_invariants();
+        self.check_groups();
+        for group in self.groups() {
+            group.group.check_invariants();
+            for pending in group.group.all_pending() {
+                let delivered = pending.delivered;
+                let level = mailbox.get(delivered.msg_id).map(|(level, _)| level);
+                assert_eq!(level, Some(delivered.level), "{delivered:?} of {} left", group.name);
+            }
+        }
+    }
+}
