@@ -31,10 +31,14 @@ impl Driver {
     }
 
     pub fn on(disk: Arc<dyn Disk>) -> Result<Self> {
-        let store = Arc::new(FairLock::new(Store::open(disk, Options::default(), 42, START)?));
+        Self::with(disk, Options::default(), START)
+    }
+
+    pub fn with(disk: Arc<dyn Disk>, options: Options, now: Now) -> Result<Self> {
+        let store = Arc::new(FairLock::new(Store::open(disk, options, 42, now)?));
         let (limits, options) = (Limits::default(), WireOptions::default());
-        let engine = Engine::new(limits, options, Some(Arc::clone(&store)), 1, moment(START));
-        Ok(Self { engine, now: START, store, connections: 0, requests: 0 })
+        let engine = Engine::new(limits, options, Some(Arc::clone(&store)), 1, moment(now));
+        Ok(Self { engine, now, store, connections: 0, requests: 0 })
     }
 
     /// The store, as control commands and upkeep use it.

@@ -1,9 +1,28 @@
 //! SEND, FETCH and ACK as NATS text goes in and comes out.
 #![allow(clippy::unwrap_used)]
 
+mod agreement;
 mod commands;
 mod driver;
 mod durability;
 mod refusals;
 mod room;
+mod script;
+mod wire;
 mod worker;
+
+// The model of the store, which is the model of what clients are told.
+#[path = "../store_model/acks.rs"]
+mod acks;
+#[path = "../store_model/groups.rs"]
+#[allow(dead_code)]
+mod groups;
+#[path = "../store_model/mailbox.rs"]
+#[allow(dead_code)]
+mod mailbox;
+#[path = "../store_model/model.rs"]
+#[allow(dead_code)]
+mod model;
+#[path = "../store_model/waiters.rs"]
+#[allow(dead_code)]
+mod waiters;
