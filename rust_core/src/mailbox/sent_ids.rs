@@ -116,6 +116,8 @@ impl SentIds {
             assert!(number < self.next, "numbers of sends");
         }
         assert!(self.len() <= MAX_SENT_IDS && self.len() == self.by_id.len(), "counted ids");
-        assert!(self.timed && !self.is_empty(), "ids that are never forgotten");
+        assert!(self.timer.is_some() && !self.is_empty(), "ids that are never forgotten");
+        let bytes: u64 = self.in_order.iter().map(|(_, sent)| SentIds::bytes_of(&sent.id)).sum();
+        assert_eq!(self.bytes, bytes, "bytes of ids");
     }
 }

@@ -134,6 +134,11 @@ impl Driver {
 
     /// What has come for a client, without the lines in front of it.
     pub fn heard(&mut self, id: ConnId) -> Vec<String> {
+        self.heard_at(id).into_iter().map(|(_, message)| message).collect()
+    }
+
+    /// The same, each with its subject.
+    pub fn heard_at(&mut self, id: ConnId) -> Vec<(String, String)> {
         let text = self.wire(id);
         let mut rest = text.as_str();
         let mut messages = Vec::new();
@@ -143,10 +148,17 @@ impl Driver {
             // The kind of a refusal is tested by itself.
             let refusal = message.strip_prefix("NATS/1.0\r\nmq9-error: ");
             let text = refusal.and_then(|rest| rest.split_once("\r\n\r\n"));
-            messages.push(text.map_or(message, |(_, text)| text).to_owned());
+            let text = text.map_or(message, |(_, text)| text);
+            let subject = line.split(' ').nth(1).unwrap();
+            messages.push((subject.to_owned(), text.to_owned()));
             rest = &more[size + 2..];
         }
         messages
+    }
+
+    /// The number in the reply subject of the next request.
+    pub fn next_request(&self) -> u64 {
+        self.requests + 1
     }
 
     /// The answer to a request, once everything is durable.

@@ -5,9 +5,11 @@ mod agreement;
 mod commands;
 mod driver;
 mod durability;
+mod power_cuts;
 mod refusals;
 mod room;
 mod script;
+mod splits;
 mod wire;
 mod worker;
 
