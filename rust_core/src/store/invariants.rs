@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Store;
 use super::slot::{GroupSlot, Slot};
-use super::state::State;
+use super::state::{State, counted_bytes};
 use super::timers::Timers;
 use crate::group::Member;
 use crate::log::{Log, Lsn};
@@ -82,7 +82,8 @@ impl State {
         }
         self.usage.check_invariants(self.slots().map(|(_, slot)| {
             let mailbox = &slot.mailbox;
-            (&*mailbox.address, mailbox.policy().owner.as_deref(), slot.owner, mailbox.bytes)
+            let owner = mailbox.policy().owner.as_deref();
+            (&*mailbox.address, owner, slot.owner, counted_bytes(mailbox))
         }));
     }
 }

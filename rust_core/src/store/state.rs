@@ -528,7 +528,7 @@ impl State {
 }
 
 /// What counts to the quotas of its owner.
-fn counted_bytes(mailbox: &Mailbox) -> u64 {
+pub(super) fn counted_bytes(mailbox: &Mailbox) -> u64 {
     mailbox.bytes + mailbox.sideline().map_or(0, |sideline| sideline.sent_id_bytes())
 }
 

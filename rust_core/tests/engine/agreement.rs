@@ -282,7 +282,8 @@ impl World {
                         continue;
                     }
                 };
-                let said = if headers.is_empty() {
+                // A refusal in JSON has its kind in a header.
+                let said = if headers.is_empty() || headers.starts_with("NATS/1.0\r\nmq9-error: ") {
                     json_reply(&payload)
                 } else {
                     match raw_message(&headers, &payload) {

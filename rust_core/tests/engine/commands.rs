@@ -295,20 +295,20 @@ fn an_answer_can_be_asked_for_into_a_mailbox() {
 
 #[test]
 fn a_send_with_an_id_that_comes_again_is_answered_again_and_stored_once() {
-    let mut office = Office::new();
-    let client = office.client();
+    let mut driver = Driver::new();
+    let client = driver.client();
     let first = r#"{"error":"","msg_id":0}"#;
     let again = r#"{"error":"","msg_id":0,"duplicate":true}"#;
     for (name, other) in [("mq9-id", "Nats-Msg-Id"), ("Nats-Msg-Id", "mq9-id")] {
-        let mut office = Office::new();
-        let client = office.client();
-        assert_eq!(office.ask(client, "SEND.m", &format!("{name}: x\r\n"), "one"), first);
-        assert_eq!(office.ask(client, "SEND.m", &format!("{name}: x\r\n"), "two"), again);
-        assert_eq!(office.ask(client, "SEND.m", &format!("{other}: x\r\n"), "three"), again);
-        assert_eq!(office.store.mailbox("m", office.now).unwrap().messages, 1);
+        let mut driver = Driver::new();
+        let client = driver.client();
+        assert_eq!(driver.ask(client, "SEND.m", &format!("{name}: x\r\n"), "one"), first);
+        assert_eq!(driver.ask(client, "SEND.m", &format!("{name}: x\r\n"), "two"), again);
+        assert_eq!(driver.ask(client, "SEND.m", &format!("{other}: x\r\n"), "three"), again);
+        assert_eq!(driver.store().mailbox("m", driver.now).unwrap().messages, 1);
     }
     let delayed = "mq9-id: x\r\nmq9-delay: 60\r\n";
-    assert_eq!(office.ask(client, "SEND.m", delayed, ""), r#"{"error":"","msg_id":-1}"#);
+    assert_eq!(driver.ask(client, "SEND.m", delayed, ""), r#"{"error":"","msg_id":-1}"#);
     let again = r#"{"error":"","msg_id":-1,"duplicate":true}"#;
-    assert_eq!(office.ask(client, "SEND.m", delayed, ""), again);
+    assert_eq!(driver.ask(client, "SEND.m", delayed, ""), again);
 }
