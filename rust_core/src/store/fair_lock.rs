@@ -6,7 +6,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::{Shared, Store};
 
@@ -34,12 +34,17 @@ impl FairLock {
     /// The store, for a command; nothing if it was taken out. Panics if a panic left it in the middle of a change:
     /// [`FairLock::is_broken`] tells.
     pub fn lock_if_open(&self) -> Option<StoreGuard<'_>> {
-        let store = self.store.try_lock().unwrap_or_else(|_| {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-            let store = self.store.lock().unwrap_or_else(left_in_the_middle);
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            store
-        });
+        let store = match self.store.try_lock() {
+            Ok(store) => store,
+            // The error holds the lock: whoever waited for it here would wait for itself.
+            Err(TryLockError::Poisoned(broken)) => left_in_the_middle(broken),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let store = self.store.lock().unwrap_or_else(left_in_the_middle);
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                store
+            }
+        };
         store.is_some().then_some(StoreGuard(store))
     }
 
@@ -53,9 +58,16 @@ impl FairLock {
         self.store.is_poisoned()
     }
 
-    /// Takes the store out, so that it can be closed; `None` if it is broken, or was taken before.
+    /// Takes the store out, so that it can be closed; `None` if it is broken, or was taken before. A broken one is
+    /// dropped, which saves nothing of it and gives the directory free.
     pub fn take(&self) -> Option<Store> {
-        self.store.lock().ok()?.take()
+        match self.store.lock() {
+            Ok(mut store) => store.take(),
+            Err(broken) => {
+                drop(broken.into_inner().take());
+                None
+            }
+        }
     }
 }
 
