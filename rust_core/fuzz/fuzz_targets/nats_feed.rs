@@ -40,8 +40,7 @@ fn run(parts: &[&[u8]]) -> (Vec<u8>, Vec<u8>, Option<bool>) {
     let store = Arc::new(FairLock::new(store.expect("an empty disk")));
     let new = NewMailbox { address: "m", ..NewMailbox::default() };
     store.lock().create_mailbox(&new, NOW.into()).expect("a new mailbox");
-    let mut engine =
-        Engine::new(limits, WireOptions::default(), Some(Arc::clone(&store)), 1, NOW);
+    let mut engine = Engine::new(limits, WireOptions::default(), Some(Arc::clone(&store)), 1, NOW);
     engine.front_mut().serve(0, b"$SYS.>");
     let (other, client) = (engine.open(1, false, NOW), engine.open(2, false, NOW));
     let mut closed = None;

@@ -40,7 +40,9 @@ impl Leases {
     }
 
     pub(super) fn add(&mut self, id: LeaseId, msg_id: u64) {
-        if let Some(lease) = self.table.get_mut(id.0) {
+        let lease = self.table.get_mut(id.0);
+        debug_assert!(lease.is_some(), "a message under a lease that is over");
+        if let Some(lease) = lease {
             lease.live += 1;
             lease.msg_ids.push(msg_id);
         }
@@ -48,7 +50,9 @@ impl Leases {
 
     /// One message is no longer under the lease; the last one ends it.
     pub(super) fn leave(&mut self, id: LeaseId) {
-        let Some(lease) = self.table.get_mut(id.0) else { return };
+        let lease = self.table.get_mut(id.0);
+        debug_assert!(lease.is_some(), "a message leaves a lease that is over");
+        let Some(lease) = lease else { return };
         lease.live -= 1;
         if lease.live == 0 {
             self.by_deadline.remove(&(lease.deadline_ms, id));

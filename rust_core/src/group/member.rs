@@ -123,7 +123,9 @@ impl Members {
 
     /// The member received a message. `seq` is above all it received before.
     pub(super) fn receive(&mut self, id: MemberId, seq: u64, msg_id: u64) {
-        if let Some(holder) = self.table.get_mut(id.0) {
+        let holder = self.table.get_mut(id.0);
+        debug_assert!(holder.is_some(), "a delivery to a member that is not there");
+        if let Some(holder) = holder {
             holder.live += 1;
             holder.order.push_back((seq, msg_id));
         }
@@ -132,7 +134,9 @@ impl Members {
     /// The delivery `seq` is no longer the member's. If it was the last one, returns what has gone
     /// of its batch.
     pub(super) fn lose(&mut self, id: MemberId, seq: u64) -> Vec<u64> {
-        let Some(holder) = self.table.get_mut(id.0) else { return Vec::new() };
+        let holder = self.table.get_mut(id.0);
+        debug_assert!(holder.is_some(), "a member that is not there loses a delivery");
+        let Some(holder) = holder else { return Vec::new() };
         holder.live -= 1;
         if holder.live == 0 {
             if let Some(holder) = self.table.remove(id.0) {

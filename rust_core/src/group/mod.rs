@@ -381,7 +381,9 @@ impl Group {
 
     /// Takes a pending message from its member: available, or parked until the deadline.
     fn detach(&mut self, msg_id: u64, until_mono_ms: Option<u64>) {
-        let Some(mut delivery) = self.deliveries.get(msg_id).copied() else { return };
+        let delivery = self.deliveries.get(msg_id).copied();
+        debug_assert!(delivery.is_some(), "{msg_id} is detached and not pending");
+        let Some(mut delivery) = delivery else { return };
         self.let_go(msg_id, &delivery);
         delivery.member = None;
         delivery.lease = until_mono_ms.map(|deadline_ms| self.leases.open(deadline_ms, None));

@@ -251,7 +251,10 @@ impl Lane {
             self.raise_until(at + 1, 1);
             return;
         }
-        let Some(chunk) = self.chunks.get(at) else { return };
+        let Some(chunk) = self.chunks.get(at) else {
+            debug_assert!(false, "the chunk of {} is gone", entry.msg_id);
+            return;
+        };
         if full && 0 < index && index < len {
             let halves = [chunk.part(0..len / 2, 0), chunk.part(len / 2..len, 0)];
             self.exchange(at, halves);

@@ -102,10 +102,12 @@ impl SentIds {
     }
 
     fn forget_oldest(&mut self) {
-        if let Some((_, sent)) = self.in_order.pop_first() {
-            self.by_id.remove(&sent.id);
-            self.bytes -= SentIds::bytes_of(&sent.id);
-        }
+        let Some((_, sent)) = self.in_order.pop_first() else {
+            debug_assert!(false, "there is no send to forget");
+            return;
+        };
+        self.by_id.remove(&sent.id);
+        self.bytes -= SentIds::bytes_of(&sent.id);
     }
 
     /// Panics unless each id leads to its send, and a timer will forget the oldest. For tests.

@@ -54,7 +54,7 @@ impl Store {
         let (Some(slot), Some(at)) = (slot, at) else {
             return ack.msg_ids.first().map_or(Ok(()), |&msg_id| Err(not_given(msg_id)));
         };
-        let Some(group) = slot.group(at) else { return Ok(()) };
+        let Some(group) = slot.known_group(at) else { return Ok(()) };
         let cumulative = ack.kind == AckKind::Done { only: false };
         let mut planned = Vec::new();
         let level_of = |msg_id| slot.mailbox.get(msg_id).map(|(level, _)| level);
@@ -83,8 +83,8 @@ impl Store {
 
     /// The group has done with these messages; a work queue removes them.
     fn confirm(&mut self, index: u32, at: usize, msg_ids: &[u64], now: Now) -> Result<()> {
-        let Some(slot) = self.state.slot(index) else { return Ok(()) };
-        let Some(group) = slot.group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let Some(slot) = self.state.in_use(index) else { return Ok(()) };
+        let Some(group) = slot.known_group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
         let address = slot.mailbox.address.clone();
         let work_queue = slot.mailbox.policy().work_queue;
         if !self.state.in_memory(index) {
@@ -122,8 +122,8 @@ impl Store {
         delay_ms: u64,
         now: Now,
     ) -> Result<()> {
-        let Some(slot) = self.state.slot(index) else { return Ok(()) };
-        let Some(group) = slot.group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let Some(slot) = self.state.in_use(index) else { return Ok(()) };
+        let Some(group) = slot.known_group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
         let address = slot.mailbox.address.clone();
         let max_deliver = slot.mailbox.policy().max_deliver;
         if !self.state.in_memory(index) {

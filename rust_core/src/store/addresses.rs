@@ -71,7 +71,9 @@ impl Addresses {
     }
 
     fn remove_hash(&mut self, hash: u32, slot: u32) {
-        let Some(mut hole) = self.position(hash, |known| known == slot) else { return };
+        let hole = self.position(hash, |known| known == slot);
+        debug_assert!(hole.is_some(), "the address of slot {slot} is not there");
+        let Some(mut hole) = hole else { return };
         self.len -= 1;
         // Those behind it move up, so that no search ends too early.
         let mut at = hole;

@@ -49,8 +49,8 @@ impl Store {
         most: usize,
         now: Now,
     ) -> Buried {
-        let Some(slot) = self.state.slot(index) else { return Buried::default() };
-        let Some(group) = slot.group(at) else { return Buried::default() };
+        let Some(slot) = self.state.in_use(index) else { return Buried::default() };
+        let Some(group) = slot.known_group(at) else { return Buried::default() };
         let exhausted = group.group.exhausted(slot.mailbox.lanes(), max_deliver, most + 1);
         let mut buried = Buried::default();
         for pick in exhausted.iter().take(most) {
@@ -72,8 +72,8 @@ impl Store {
         reason: Reason,
         now: Now,
     ) -> Result<()> {
-        let Some(slot) = self.state.slot(index) else { return Ok(()) };
-        let Some(group) = slot.group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let Some(slot) = self.state.in_use(index) else { return Ok(()) };
+        let Some(group) = slot.known_group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
         let source = slot.mailbox.address.clone();
         let dead = DeadLetter {
             stamp: Stamp { time_ms: now.wall_ms, address: &source },

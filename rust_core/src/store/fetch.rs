@@ -149,7 +149,7 @@ impl Store {
 
     /// Where reading starts. A new or forced group is pinned there.
     fn begin(&mut self, index: u32, request: &Fetch, now: Now) -> Result<[u64; LEVELS]> {
-        let Some(slot) = self.state.slot(index) else { return Ok([0; LEVELS]) };
+        let Some(slot) = self.state.in_use(index) else { return Ok([0; LEVELS]) };
         let start = start(&slot.mailbox, request.start);
         let Some(group) = &request.group else { return Ok(start) };
         let known = slot.find_group(&group.name).is_some();
@@ -206,7 +206,7 @@ impl Store {
         cursors: &[u64; LEVELS],
         now: Now,
     ) -> std::result::Result<Fetched, Unread> {
-        let Some(slot) = self.state.slot(index) else { return Ok(Fetched::default()) };
+        let Some(slot) = self.state.in_use(index) else { return Ok(Fetched::default()) };
         let mut picks = Vec::new();
         let mut bytes = 0;
         let lanes = slot.mailbox.lanes().iter();

@@ -30,8 +30,8 @@ impl Store {
 
     /// Removes the group of an index, for one of [`cause`].
     pub(super) fn drop_group(&mut self, index: u32, at: usize, cause: u8, now: Now) -> Result<()> {
-        let Some(slot) = self.state.slot(index) else { return Ok(()) };
-        let Some(group) = slot.group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let Some(slot) = self.state.in_use(index) else { return Ok(()) };
+        let Some(group) = slot.known_group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
         let address = slot.mailbox.address.clone();
         if !self.state.in_memory(index) {
             let stamp = Stamp { time_ms: now.wall_ms, address: &address };

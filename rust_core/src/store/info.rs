@@ -105,7 +105,7 @@ impl Store {
     }
 
     fn describe(&self, index: u32) -> MailboxInfo {
-        let Some(slot) = self.state.slot(index) else { return MailboxInfo::empty() };
+        let Some(slot) = self.state.in_use(index) else { return MailboxInfo::empty() };
         let mailbox = &slot.mailbox;
         let sideline = mailbox.sideline();
         MailboxInfo {

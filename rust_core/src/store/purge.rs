@@ -14,7 +14,9 @@ impl Store {
     pub fn purge(&mut self, address: &str, now: Now) -> Result<u64> {
         self.tick(now);
         let index = self.lookup(address, now)?;
-        let Some(mailbox) = self.state.slot(index).map(|slot| &slot.mailbox) else { return Ok(0) };
+        let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else {
+            return Ok(0);
+        };
         let purged = mailbox.messages() as u64;
         if purged == 0 {
             return Ok(0);

@@ -123,7 +123,7 @@ impl Store {
     /// The bytes of the message as stored.
     pub(super) fn check_message(&self, index: u32, send: &Send<'_>, now: Now) -> Result<u64> {
         send.check()?;
-        let Some(slot) = self.state.slot(index) else { return Err(Error::MessageNotFound) };
+        let Some(slot) = self.state.in_use(index) else { return Err(Error::MessageNotFound) };
         let message = send.message(&slot.mailbox.address, 0, 0, now);
         let len = Log::record_len(message.encoded_len()) as u64;
         check_size(len, slot.mailbox.policy().max_msg_size)?;
@@ -142,7 +142,7 @@ impl Store {
         with: &[(u32, &Op<'_>)],
         now: Now,
     ) -> Result<Option<u64>> {
-        let Some(slot) = self.state.slot(index) else { return Err(Error::MessageNotFound) };
+        let Some(slot) = self.state.in_use(index) else { return Err(Error::MessageNotFound) };
         let mailbox = &slot.mailbox;
         let policy = mailbox.policy();
         let delayed = send.delay_ms > 0;
@@ -213,7 +213,8 @@ impl Store {
         with: &[(u32, &Op<'_>)],
         now: Now,
     ) -> Result<Option<Placed>> {
-        let Some(address) = self.state.slot(index).map(|slot| slot.mailbox.address.clone()) else {
+        let Some(address) = self.state.in_use(index).map(|slot| slot.mailbox.address.clone())
+        else {
             return Err(Error::MessageNotFound);
         };
         let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
@@ -246,7 +247,7 @@ impl Store {
     /// an effect of the message; who reads the log for what went on is told so.
     pub(super) fn replaced_by(&self, index: u32, key: &str) -> Encoded {
         let mut encoded = Encoded::new();
-        let Some(mailbox) = self.state.slot(index).map(|slot| &slot.mailbox) else {
+        let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else {
             return encoded;
         };
         if mailbox.policy().latest {

@@ -127,6 +127,19 @@ impl Slot {
         self.groups.as_deref_mut()?.list.get_mut(at)?.as_mut()
     }
 
+    /// A group that somebody knows to be there: that it is not is a mistake, which tests find.
+    pub fn known_group(&self, at: usize) -> Option<&GroupSlot> {
+        let group = self.group(at);
+        debug_assert!(group.is_some(), "group {at} of {} is gone", self.mailbox.address);
+        group
+    }
+
+    /// The same, to change it.
+    pub fn known_group_mut(&mut self, at: usize) -> Option<&mut GroupSlot> {
+        debug_assert!(self.group(at).is_some(), "group {at} of {} is gone", self.mailbox.address);
+        self.group_mut(at)
+    }
+
     /// How much there is to copy when it is captured.
     pub fn weight(&self) -> usize {
         let lanes = self.mailbox.lanes().iter().map(|(_, lane)| lane.shares());

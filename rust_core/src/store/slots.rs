@@ -33,6 +33,22 @@ impl Slots {
         self.place(index)?.as_mut()
     }
 
+    /// A slot that somebody knows to be in use: that it is not is a mistake, which tests find.
+    #[inline]
+    pub fn in_use(&self, index: u32) -> Option<&Slot> {
+        let slot = self.get(index);
+        debug_assert!(slot.is_some(), "slot {index} is not in use");
+        slot
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub fn in_use_mut(&mut self, index: u32) -> Option<&mut Slot> {
+        let slot = self.get_mut(index);
+        debug_assert!(slot.is_some(), "slot {index} is not in use");
+        slot
+    }
+
     fn place(&mut self, index: u32) -> Option<&mut Option<Slot>> {
         let index = index as usize;
         self.blocks.get_mut(index / BLOCK)?.get_mut(index % BLOCK)
@@ -46,7 +62,9 @@ impl Slots {
     /// Adds a slot; its index is what [`Slots::next`] said.
     pub fn add(&mut self, slot: Slot) {
         if let Some(index) = self.free.pop() {
-            if let Some(place) = self.place(index) {
+            let place = self.place(index);
+            debug_assert!(place.as_ref().is_some_and(|p| p.is_none()), "slot {index} is not free");
+            if let Some(place) = place {
                 *place = Some(slot);
             }
             return;

@@ -102,6 +102,11 @@ impl State {
         self.slots.get(index)
     }
 
+    /// A slot that somebody knows to be in use.
+    pub fn in_use(&self, index: u32) -> Option<&Slot> {
+        self.slots.in_use(index)
+    }
+
     /// A used slot, to change it.
     pub fn slot_mut(&mut self, index: u32) -> Option<&mut Slot> {
         self.slots.get_mut(index)
@@ -150,7 +155,7 @@ impl State {
 
     /// Sets the timer of a mailbox's expiry.
     pub fn time_mailbox(&mut self, index: u32) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some(slot) = self.slots.in_use_mut(index) else { return };
         let Mailbox { number, expires_ms, .. } = slot.mailbox;
         if expires_ms != 0 {
             let timer = Timer { number, id: 0, slot: index, purpose: Purpose::Mailbox };
@@ -232,9 +237,7 @@ impl State {
 
     /// A message enters its lane.
     pub fn put_message(&mut self, index: u32, message: &Message<'_>, place: Place) {
-        let Some(slot) = self.slots.get_mut(index) else {
-            return;
-        };
+        let Some(slot) = self.slots.in_use_mut(index) else { return };
         if place.at == Lsn::NONE {
             let mut bytes = Vec::with_capacity(message.encoded_len());
             message.encode(&mut bytes);
@@ -284,9 +287,7 @@ impl State {
 
     /// A message in its lane will expire.
     pub fn set_expiry(&mut self, index: u32, msg_id: u64, expires_ms: u64) {
-        let Some(slot) = self.slots.get_mut(index) else {
-            return;
-        };
+        let Some(slot) = self.slots.in_use_mut(index) else { return };
         let (number, purpose) = (slot.mailbox.number, Purpose::Message);
         let timer = Timer { number, id: msg_id, slot: index, purpose };
         let timer = self.timers.wall.insert(expires_ms, timer);
@@ -301,7 +302,7 @@ impl State {
     pub fn put_delayed(&mut self, index: u32, message: &Message<'_>, place: Place) {
         let (delay_id, due_ms) = (message.msg_id, message.create_ms);
         if place.at == Lsn::NONE
-            && let Some(slot) = self.slot_mut(index)
+            && let Some(slot) = self.slots.in_use_mut(index)
         {
             let mut bytes = Vec::with_capacity(message.encoded_len());
             message.encode(&mut bytes);
@@ -319,9 +320,7 @@ impl State {
         expires_ms: u64,
         place: Place,
     ) {
-        let Some(slot) = self.slots.get_mut(index) else {
-            return;
-        };
+        let Some(slot) = self.slots.in_use_mut(index) else { return };
         let mailbox = &mut slot.mailbox;
         let (number, purpose) = (mailbox.number, Purpose::Delay);
         let Place { at, len } = place;
@@ -349,7 +348,7 @@ impl State {
 
     /// A delayed message is one no longer.
     pub fn end_delay(&mut self, index: u32, delay_id: u64) {
-        if let Some(slot) = self.slots.get_mut(index) {
+        if let Some(slot) = self.slots.in_use_mut(index) {
             let before = slot.mailbox.bytes;
             take_delayed(&mut slot.mailbox, delay_id, &mut self.timers, &mut self.live);
             self.usage.change(slot.owner, before, slot.mailbox.bytes);
@@ -358,7 +357,7 @@ impl State {
 
     /// A message goes, from its lane and from every group.
     pub fn remove_message(&mut self, index: u32, msg_id: u64) -> bool {
-        let Some(slot) = self.slots.get_mut(index) else {
+        let Some(slot) = self.slots.in_use_mut(index) else {
             return false;
         };
         let before = slot.mailbox.bytes;
@@ -375,7 +374,7 @@ impl State {
     /// All messages go at once, from their lanes, from every group, and those that are delayed; they are counted out by
     /// [`State::settle_graves`]. False, and nothing is done, if some have come since these were the next numbers.
     pub fn purge(&mut self, index: u32, next_id: u64, next_delay: u64) -> bool {
-        let Some(slot) = self.slots.get_mut(index) else { return false };
+        let Some(slot) = self.slots.in_use_mut(index) else { return false };
         let delays = slot.mailbox.sideline().map_or(0, |sideline| sideline.next_delay);
         if next_id < slot.mailbox.next_id || next_delay < delays {
             return false;
@@ -393,21 +392,21 @@ impl State {
 
     /// Messages to come get no `msg_id` below `below`.
     pub fn skip_ids(&mut self, index: u32, below: u64) {
-        if let Some(slot) = self.slot_mut(index) {
+        if let Some(slot) = self.slots.in_use_mut(index) {
             slot.mailbox.next_id = slot.mailbox.next_id.max(below);
         }
     }
 
     /// `msg_id`s below `below` are not given out again.
     pub fn reserve_ids(&mut self, index: u32, below: u64) {
-        if let Some(slot) = self.slot_mut(index) {
+        if let Some(slot) = self.slots.in_use_mut(index) {
             slot.mailbox.sideline_mut().reserved_ids = below;
         }
     }
 
     /// A group is created or pinned anew; returns its index.
     pub fn reset_group(&mut self, index: u32, name: &str, start: [u64; LEVELS]) -> Option<usize> {
-        let slot = self.slot_mut(index)?;
+        let slot = self.slots.in_use_mut(index)?;
         match slot.find_group(name) {
             Some(at) => {
                 let before = slot.group_mut(at)?.group.reset(start);
@@ -420,7 +419,7 @@ impl State {
 
     /// A group goes, and with it what it was given. The messages stay.
     pub fn remove_group(&mut self, index: u32, group: usize) {
-        let removed = self.slot_mut(index).and_then(|slot| slot.remove_group(group));
+        let removed = self.slots.in_use_mut(index).and_then(|slot| slot.remove_group(group));
         if let Some(mut removed) = removed {
             cancel_timers(&mut removed, &mut self.timers);
             self.rubble.push_back(removed.group);
@@ -429,7 +428,7 @@ impl State {
 
     /// A group is being used. It goes when it is not for `ttl_ms`; 0 is never.
     pub fn note_use(&mut self, index: u32, group: usize, ttl_ms: u64, now: Now) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some(slot) = self.slots.in_use_mut(index) else { return };
         let Some(slot) = slot.group_mut(group) else { return };
         slot.used_ms = now.mono_ms;
         // A timer that comes too early finds out and is set again: cheaper than to move it at each use.
@@ -441,8 +440,8 @@ impl State {
     /// Whether a group is still used is looked at then.
     pub fn look_at_use(&mut self, index: u32, group: usize, at_ms: u64) {
         let number = self.number(index);
-        let Some(slot) = self.slots.get_mut(index) else { return };
-        let Some(slot) = slot.group_mut(group) else { return };
+        let Some(slot) = self.slots.in_use_mut(index) else { return };
+        let Some(slot) = slot.known_group_mut(group) else { return };
         let timer = Timer { number, id: group as u64, slot: index, purpose: Purpose::Idle };
         let old = slot.idle.replace(self.timers.mono.insert(at_ms, timer));
         debug_assert!(old.is_none(), "one timer for a group");
@@ -459,14 +458,14 @@ impl State {
         hold: Option<Hold>,
         keeps: bool,
     ) -> usize {
-        let slot = self.slot_mut(index).and_then(|slot| slot.group_mut(group));
+        let slot = self.slots.in_use_mut(index).and_then(|slot| slot.known_group_mut(group));
         slot.map_or(0, |slot| slot.group.apply_delivered(member, deliveries, hold, keeps))
     }
 
     /// Messages were given to a member, and the record of that is lost.
     pub fn recover_deliveries(&mut self, index: u32, group: usize, deliveries: Vec<Delivered>) {
-        if let Some(slot) = self.slot_mut(index)
-            && let Some(slot) = slot.group_mut(group)
+        if let Some(slot) = self.slots.in_use_mut(index)
+            && let Some(slot) = slot.known_group_mut(group)
         {
             slot.group.recover_deliveries(deliveries);
         }
@@ -474,8 +473,8 @@ impl State {
 
     /// Messages were confirmed by a group.
     pub fn confirm(&mut self, index: u32, group: usize, msg_ids: impl Iterator<Item = u64>) {
-        if let Some(slot) = self.slot_mut(index)
-            && let Some(slot) = slot.group_mut(group)
+        if let Some(slot) = self.slots.in_use_mut(index)
+            && let Some(slot) = slot.known_group_mut(group)
         {
             slot.group.apply_acked(msg_ids);
         }
@@ -490,15 +489,13 @@ impl State {
         msg_id: u64,
         until_ms: Option<u64>,
     ) -> bool {
-        let slot = self.slot_mut(index).and_then(|slot| slot.group_mut(group));
+        let slot = self.slots.in_use_mut(index).and_then(|slot| slot.known_group_mut(group));
         slot.is_some_and(|slot| slot.group.nak(msg_id, until_ms))
     }
 
     /// Arms the timer of a group's earliest lease.
     pub fn arm_leases(&mut self, index: u32, group: usize) {
-        let Some(slot) = self.slots.get_mut(index) else {
-            return;
-        };
+        let Some(slot) = self.slots.in_use_mut(index) else { return };
         let number = slot.mailbox.number;
         let Some(slot) = slot.group_mut(group) else { return };
         let wanted = slot.group.next_deadline_ms();

@@ -10,7 +10,7 @@ use crate::group::ranges;
 use crate::log::{Log, Lsn, ReadError, Space};
 use crate::mailbox::Delayed;
 use crate::time::Now;
-use crate::wire::op::{Message, Op};
+use crate::wire::op::{Message, Op, kind};
 use crate::wire::stamp::{Stamp, cause};
 
 /// Most deadlines handled at once, so that a hundred thousand expiries do not stall a client.
@@ -110,7 +110,7 @@ impl Store {
     }
 
     pub(super) fn expire_mailbox(&mut self, index: u32, now: Now) {
-        let Some(slot) = self.state.slot(index) else { return };
+        let Some(slot) = self.state.in_use(index) else { return };
         let address = slot.mailbox.address.clone();
         let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
         let op = Op::MailboxRemoved { stamp, cause: cause::EXPIRED };
@@ -181,7 +181,7 @@ impl Store {
 
     /// The encoded body of a delayed message. One that is damaged is reported and taken out.
     pub(super) fn read_delayed(&mut self, index: u32, delay_id: u64) -> Result<Option<Vec<u8>>> {
-        let Some(slot) = self.state.slot(index) else { return Ok(None) };
+        let Some(slot) = self.state.in_use(index) else { return Ok(None) };
         let Some(sideline) = slot.mailbox.sideline() else { return Ok(None) };
         if let Some(body) = sideline.memory_delayed.get(&delay_id) {
             return Ok(Some(body.to_vec()));
@@ -189,11 +189,18 @@ impl Store {
         let Some(&Delayed { at, len, .. }) = sideline.delayed.get(delay_id) else {
             return Ok(None);
         };
-        let mut bytes = Vec::new();
-        match self.log.read(at, len, &mut bytes) {
-            Ok(record) => Ok(Some(record.body.to_vec())),
+        let (number, mut bytes) = (slot.mailbox.number, Vec::new());
+        let read = self.log.read(at, len, &mut bytes).map(|record| {
+            // Another record would stand in its way for ever.
+            let is_it = record.kind == kind::DELAYED
+                && (record.mailbox, record.len()) == (number, len as usize)
+                && Message::decode(record.body).is_some_and(|message| message.msg_id == delay_id);
+            is_it.then(|| record.body.to_vec())
+        });
+        match read {
+            Ok(Some(body)) => Ok(Some(body)),
             Err(ReadError::Failed(e)) => Err(e),
-            Err(ReadError::Damaged) => {
+            Ok(None) | Err(ReadError::Damaged) => {
                 let damage = Damage::at(at, u64::from(len), DamageKind::Record);
                 self.report(damage, &bytes);
                 self.state.end_delay(index, delay_id);

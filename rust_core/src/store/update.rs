@@ -146,7 +146,7 @@ impl Store {
     }
 
     fn evict_surplus(&mut self, index: u32, now: Now) -> usize {
-        let Some(mailbox) = self.state.slot(index).map(|slot| &slot.mailbox) else { return 0 };
+        let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else { return 0 };
         let surplus = surplus(mailbox, mailbox.policy());
         if surplus.is_empty() {
             return 0;
@@ -170,7 +170,7 @@ impl Store {
 
     /// Moves messages that a lowered `max_deliver` makes dead letters, or that a new mailbox for them has room for; true if there are more.
     fn bury_surplus(&mut self, index: u32, now: Now) -> bool {
-        let Some(slot) = self.state.slot(index) else { return false };
+        let Some(slot) = self.state.in_use(index) else { return false };
         let (max_deliver, places) = (slot.mailbox.policy().max_deliver, slot.group_places());
         if max_deliver == 0 {
             return false;
@@ -189,7 +189,9 @@ impl Store {
     }
 
     fn has_surplus(&self, index: u32) -> bool {
-        let Some(mailbox) = self.state.slot(index).map(|slot| &slot.mailbox) else { return false };
+        let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else {
+            return false;
+        };
         let (visible, messages) = (mailbox.visible() as u64, mailbox.messages() as u64);
         is_surplus(mailbox.policy(), visible, messages, mailbox.bytes)
     }

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use mq9_core::disk::Disk;
 use mq9_core::error::Error;
-use mq9_core::log::{SyncMode, SyncThread};
+use mq9_core::log::{FIRST_RECORD, Found, Header, Scan, SyncMode, SyncThread, names};
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{
     Ack, AckKind, Fetch, FetchOutcome, Fetched, NewMailbox, Options, Send, Start, Store, maintain,
 };
 use mq9_core::time::Now;
+use mq9_core::wire::op::kind;
+use mq9_core::wire::section;
 use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
 
 const START: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 5_000 };
@@ -271,4 +273,54 @@ fn leases_that_end_together_bury_their_messages_a_part_at_a_time_and_all_of_them
         assert!(buried.len() < COUNT, "{buried:?}");
     }
     assert!(buried.len() > 1, "all in one step");
+}
+
+/// Where the first record of a kind lies.
+fn position_of(disk: &SimDisk, kind: u8) -> u64 {
+    let found = disk.names().into_iter().find_map(|name| {
+        let bytes = disk.read_file(&name).unwrap();
+        let number = names::segment_number(&name)?;
+        let salt = Header::decode(&name, &bytes).unwrap()?.salt;
+        Scan::new(&bytes, number, salt, FIRST_RECORD).find_map(|found| match found {
+            Found::Record { at, record } if record.kind == kind => Some(at.number()),
+            _ => None,
+        })
+    });
+    found.unwrap()
+}
+
+#[test]
+fn a_delayed_message_whose_place_holds_another_is_reported_and_sends_nothing_twice() {
+    let disk = SimDisk::new();
+    let mut store = open(&disk, START);
+    create(&mut store, "m", 0, Policy::default(), START);
+    send(&mut store, "m", "now..", START);
+    let later = Send { delay_ms: 1000, ..Send::new(b"later") };
+    store.send("m", &later, START).unwrap();
+    store.close().unwrap();
+    // A checkpoint that is sound by its checksums, and wrong.
+    let name = disk.names().into_iter().find(|name| names::checkpoint_number(name).is_some());
+    let name = name.unwrap();
+    let bytes = disk.read_file(&name).unwrap();
+    let (delayed, message) = (position_of(&disk, kind::DELAYED), position_of(&disk, kind::MESSAGE));
+    let (magic, mut rest) = bytes.split_at(8);
+    let mut wrong = magic.to_vec();
+    while let Some(header) = rest.first_chunk::<{ section::HEADER }>() {
+        let (one, more) = rest.split_at(section::HEADER + section::body_len(header) as usize);
+        let (kind, body) = section::decode(one).unwrap();
+        let mut body = body.to_vec();
+        while let Some(at) = body.windows(8).position(|eight| eight == delayed.to_le_bytes()) {
+            body[at..at + 8].copy_from_slice(&message.to_le_bytes());
+        }
+        section::append(&mut wrong, kind, |out| out.extend_from_slice(&body));
+        rest = more;
+    }
+    assert_ne!(wrong, bytes);
+    disk.write_file(&name, &wrong);
+    let mut store = open(&disk, at(10));
+    assert_eq!((store.mailbox("m", at(10)).unwrap().delayed, store.damage().len()), (1, 0));
+    store.tick(at(2000));
+    store.check_invariants();
+    assert_eq!((store.mailbox("m", at(2000)).unwrap().delayed, store.damage().len()), (0, 1));
+    assert_eq!(payloads(&mut store, Fetch::all("m"), at(2000)), ["now.."]);
 }
