@@ -150,6 +150,24 @@ def test_the_descriptor_is_readable_from_an_acknowledgement_until_it_is_read(
         store.read_acknowledged()
 
 
+@pytest.mark.parametrize("sync", ["interval", "none"])
+def test_reading_wakes_nobody_who_waits_for_acknowledgements(
+    tmp_path: Path, sync: Literal["interval", "none"]
+) -> None:
+    with Store(tmp_path, sync=sync, sync_interval_ms=TIMEOUT_MS, maintain_every_ms=0) as store:
+        poll = select.poll()
+        poll.register(store.fileno(), select.POLLIN)
+        store.create_mailbox("a")
+        store.send("a", b"1")
+        assert poll.poll(TIMEOUT_MS)
+        store.read_acknowledged()
+        assert store.mailbox("a").messages == 1
+        assert len(store.query("a")) == 1
+        assert poll.poll(0) == []
+        store.send("a", b"2")
+        assert poll.poll(TIMEOUT_MS)
+
+
 def test_an_event_loop_waits_without_a_thread(tmp_path: Path) -> None:
     async def create() -> None:
         loop = asyncio.get_running_loop()

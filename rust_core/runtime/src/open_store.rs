@@ -124,7 +124,11 @@ impl OpenStore {
         command: impl FnOnce(&mut Store) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
         self.check_writable()?;
-        let (done, flushed) = self.run(command);
+        let (done, flushed, _) = self.run(command);
+        if self.sync != SyncMode::Always {
+            // Here what is written is acknowledged.
+            self.durability.advanced();
+        }
         // Of two failures the command's own says more.
         let done = done?;
         flushed.map_err(Failure::from)?;
@@ -134,23 +138,27 @@ impl OpenStore {
     /// Runs a command that only reads. What time has brought about on the way is written too, but a
     /// disk that takes no more does not keep anyone from reading.
     pub fn read<T>(&self, command: impl FnOnce(&mut Store) -> T) -> T {
-        self.run(command).0
+        let (done, flushed, acknowledged_more) = self.run(command);
+        // Mostly nothing was written. To wake the broker's thread each time would cost it more than messages do.
+        if self.sync != SyncMode::Always && (acknowledged_more || flushed.is_err()) {
+            self.durability.advanced();
+        }
+        done
     }
 
-    fn run<T>(&self, command: impl FnOnce(&mut Store) -> T) -> (T, CoreResult<()>) {
+    /// What the command gave, whether all could be written, and whether that acknowledges more.
+    fn run<T>(&self, command: impl FnOnce(&mut Store) -> T) -> (T, CoreResult<()>, bool) {
         let mut store = self.store.lock();
+        let acknowledged = store.acknowledged();
         let done = command(&mut store);
         let flushed = store.flush();
+        let acknowledged_more = store.acknowledged() != acknowledged;
         let upkeep_wanted = store.asks_for_upkeep();
         drop(store);
         if upkeep_wanted {
             self.upkeep.wake();
         }
-        if self.sync != SyncMode::Always {
-            // Here what is written is acknowledged.
-            self.durability.advanced();
-        }
-        (done, flushed)
+        (done, flushed, acknowledged_more)
     }
 
     /// The ticket given, or else the end of the log. Unless it is acknowledged, everything is
