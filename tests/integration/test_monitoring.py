@@ -279,6 +279,27 @@ def test_subsz(watched: Server) -> None:
         assert [each["subject"] for each in tested if each["cid"] == cid] == ["s.*"]
 
 
+def test_subscriptions_are_all_there_however_many_the_broker_is_asked_for_at_once(
+    watched: Server,
+) -> None:
+    counts = [0, 300, 1, 150, 150, 0, 1000, 1, 2, *[5] * 80]
+    wires = [ada(watched) for _ in counts]
+    expected = {}
+    for wire, count in zip(wires, counts, strict=True):
+        subjects = [f"m{at}.s" for at in range(count)]
+        subs = "".join(f"SUB {subject} {at}\r\n" for at, subject in enumerate(subjects))
+        wire.ask(subs.encode())
+        expected[wire.info["client_id"]] = sorted(subjects)
+    connections = watched.monitor("/connz?subs=1")["connections"]
+    found = {each["cid"]: sorted(each.get("subscriptions_list", [])) for each in connections}
+    assert {cid: found[cid] for cid in expected} == expected
+    listed = watched.monitor("/subsz?subs=1&limit=100000")["subscriptions_list"]
+    for cid, subjects in expected.items():
+        assert sorted(each["subject"] for each in listed if each["cid"] == cid) == subjects
+    for wire in wires:
+        wire.close()
+
+
 def test_healthz_and_the_way_it_is_served(watched: Server) -> None:
     assert watched.monitor("/healthz") == {"status": "ok"}
     assert watched.monitor_url is not None

@@ -1,7 +1,7 @@
 """`/connz`: the clients of the server, with nats-server's parameters and field names."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mq9._core import SubscriptionInfo
@@ -9,10 +9,11 @@ from mq9.server.clients import ClientRecord, Figures
 from mq9.server.clock import duration, now_ms, timestamp, uptime
 from mq9.server.query import QueryError, boolean, integer
 from mq9.server.running import Running
+from mq9.server.subscriptions import subscriptions
 
 _LIMIT = 1024
 
-_AT_ONCE = 256
+_AT_ONCE = 64
 """So many connections are asked about at once: others get their turn in between."""
 
 _Key = Callable[[ClientRecord, Figures], Any]
@@ -102,9 +103,10 @@ async def _figures(running: Running, clients: Sequence[ClientRecord]) -> dict[in
     """The figures of all these clients by the numbers of their connections."""
     figures = {client.facts.cid: client.last for client in clients}
     cids = [client.facts.cid for client in clients if client.stop_ms is None]
-    async for some in _some(cids):
-        for stats in running.broker.connection_stats(some):
+    for start in range(0, len(cids), _AT_ONCE):
+        for stats in running.broker.connection_stats(cids[start : start + _AT_ONCE]):
             figures[stats.cid] = Figures.of(stats)
+        await asyncio.sleep(0)
     return figures
 
 
@@ -112,16 +114,10 @@ async def _subscriptions(
     running: Running, clients: Sequence[ClientRecord]
 ) -> dict[int, list[SubscriptionInfo]]:
     found: dict[int, list[SubscriptionInfo]] = {}
-    async for some in _some([client.facts.cid for client in clients]):
-        for subscription in running.broker.subscriptions(some):
+    async for some in subscriptions(running, [client.facts.cid for client in clients]):
+        for subscription in some:
             found.setdefault(subscription.cid, []).append(subscription)
     return found
-
-
-async def _some(cids: Sequence[int]) -> AsyncIterator[list[int]]:
-    for start in range(0, len(cids), _AT_ONCE):
-        yield list(cids[start : start + _AT_ONCE])
-        await asyncio.sleep(0)
 
 
 def _describe(client: ClientRecord, stats: Figures, now: int, *, auth: bool) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """`/subsz`: the subscriptions of all clients, with nats-server's parameters and field names."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -8,13 +7,12 @@ from mq9.server.clock import now_ms, timestamp
 from mq9.server.connz import describe_subscription
 from mq9.server.query import QueryError, boolean, integer
 from mq9.server.running import Running
+from mq9.server.subscriptions import subscriptions
 
 if TYPE_CHECKING:
     from mq9._core import SubscriptionInfo
 
 _LIMIT = 1024
-_AT_ONCE = 64
-"""Connections whose subscriptions are looked at before others get their turn."""
 
 
 async def subsz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
@@ -45,14 +43,13 @@ async def subsz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
     if not listed:
         return document
     page: list[SubscriptionInfo] = []
-    for start in range(0, len(cids := list(running.clients.open)), _AT_ONCE):
-        for subscription in running.broker.subscriptions(cids[start : start + _AT_ONCE]):
+    async for some in subscriptions(running, list(running.clients.open)):
+        for subscription in some:
             if test and not matches(subscription.subject, test):
                 continue
             if offset <= document["total"] < offset + limit:
                 page.append(subscription)
             document["total"] += 1
-        await asyncio.sleep(0)
     if page:
         account = {"account": "$G", "account_tag": "$G"}
         document["subscriptions_list"] = [account | describe_subscription(sub) for sub in page]
