@@ -1,23 +1,21 @@
 """Makes all tables from an export: python spark/batch_job.py EXPORT TABLES.
 
-Runs as it is with a local Spark, or on a cluster through spark-submit.
+Runs as it is with a local Spark, or on a cluster through spark-submit. `mq9 lake build` does the
+same.
 """
 
-import arguments
-from mq9_tables import batch
-from mq9_tables.tables import FOR_READERS
+from mq9.lake import arguments, batch
+from mq9.lake.jobs import Progress
 
 
 def main() -> None:
     """Reads the command line and does it."""
-    parser = arguments.parser(__doc__)
-    asked = parser.parse_args()
-    spark = arguments.session("mq9-batch", asked)
-    tables = batch.run(spark, asked.export, asked.tables, arguments.targets_ms(asked))
-    for name in FOR_READERS:
-        rows = tables.read(name)
-        print(f"{name}: {0 if rows is None else rows.count()} rows")
-    spark.stop()
+    asked = arguments.parser(__doc__).parse_args()
+    with arguments.session("mq9-batch", asked) as spark:
+        targets = arguments.targets_ms(asked)
+        tables = batch.run(spark, asked.export, asked.tables, targets, Progress())
+        for name, rows in tables.counts().items():
+            print(f"{name}: {rows} rows")
 
 
 if __name__ == "__main__":

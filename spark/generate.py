@@ -115,7 +115,7 @@ class Traffic:
         for chunk in range(chunks):
             count = min(CHUNK, self.messages - chunk * CHUNK)
             start = self.begin_ms + int(chunk * self.hours * HOUR_MS / chunks)
-            messages = self._messages(random, names, next_ids, count, start, chunks)
+            messages = self._messages(random, names, next_ids, count, start, chunks, chunk * CHUNK)
             self._session(messages, chunk)
             events = self._events(random, messages, truth)
             log.append(messages, events)
@@ -132,6 +132,7 @@ class Traffic:
         count: int,
         start: int,
         chunks: int,
+        chunk_first: int,
     ) -> dict[str, Any]:
         length = self.hours * HOUR_MS / chunks
         # Busier in the middle of the day.
@@ -146,6 +147,7 @@ class Traffic:
         to = random.choice(self.agents, count, p=weights / weights.sum())
         # Most of what an agent sends goes to few others.
         sender = (to + random.geometric(0.35, count)) % self.agents
+        _ask(to, sender)
         ids = np.empty(count, np.int64)
         order = np.argsort(to, kind="stable")
         amounts = np.bincount(to, minlength=self.agents)
@@ -162,6 +164,7 @@ class Traffic:
             "size": random.integers(40, 2_000, count),
             "fate": random.choice(len(FATES), count, p=FATE_SHARES),
             "payloads": self.payloads,
+            "first": chunk_first,
         }
 
     def _session(self, messages: dict[str, Any], chunk: int) -> None:
@@ -172,6 +175,13 @@ class Traffic:
         messages["msg_id"] = np.where(chosen, np.cumsum(chosen) - 1, messages["msg_id"])
         gone = {FATES.index("expired"), FATES.index("deleted")}
         fate = messages["fate"]
+        # And one in two hundred to a mailbox that nobody reads.
+        unread = np.arange(count) % 200 == 150
+        messages["mailbox"] = np.where(unread, "audit.log", messages["mailbox"])
+        messages["msg_id"] = np.where(
+            unread, messages["first"] + np.cumsum(unread) - 1, messages["msg_id"]
+        )
+        fate = np.where(unread, FATES.index("waiting"), fate)
         fate = np.where(chosen & np.isin(fate, list(gone)), FATES.index("waiting"), fate)
         messages["fate"], messages["session"] = fate, chosen
         messages["session_name"] = f"session.{chunk}"
@@ -213,6 +223,20 @@ class Traffic:
             "time": np.concatenate([time for _, _, time, *_ in steps]),
             "count": np.concatenate([np.full(len(rows), n) for _, rows, _, n, _ in steps]),
         }
+
+
+# Of forty messages, which are requests, and which answer the message before.
+CONVERSATION, REQUESTS = 40, (3, 13)
+
+
+def _ask(to: Any, sender: Any) -> None:  # noqa: ANN401
+    """In each conversation an agent asks another twice, and gets answers."""
+    first, again = REQUESTS
+    whole = len(to) // CONVERSATION * CONVERSATION
+    to, sender = (each[:whole].reshape(-1, CONVERSATION) for each in (to, sender))
+    to[:, again], sender[:, again] = to[:, first], sender[:, first]
+    for asked in REQUESTS:
+        to[:, asked + 1], sender[:, asked + 1] = sender[:, asked], to[:, asked]
 
 
 def _tally(truth: Truth, messages: dict[str, Any], events: int) -> None:
@@ -331,11 +355,7 @@ def _message_table(messages: dict[str, Any], rows: Any, segment: Any, offset: An
     sender = messages["sender"][rows]
     # Two of three name the sender in a header, the others in the message.
     in_header = rows % 3 != 0
-    names = pa.array(["from"] * int(in_header.sum()))
-    headers = pa.ListArray.from_arrays(
-        pa.array(np.concatenate([[0], np.cumsum(in_header)]), pa.int32()),
-        pa.StructArray.from_arrays([names, pa.array(sender[in_header])], ["name", "value"]),
-    )
+    headers = _headers(messages, rows, sender, in_header)
     text = np.char.add(np.char.add('{"task": ', rows.astype(str)), "}")
     envelope = np.char.add(np.char.add('{"from": "', sender.astype(str)), '"}')
     payload = pa.array(np.where(in_header, text, envelope)).cast(pa.binary())
@@ -359,6 +379,31 @@ def _message_table(messages: dict[str, Any], rows: Any, segment: Any, offset: An
         "offset": offset,
     }
     return _table(columns, MESSAGES)
+
+
+def _headers(messages: dict[str, Any], rows: Any, sender: Any, in_header: Any) -> pa.Array:  # noqa: ANN401
+    """Who sent it; of requests and answers what they belong to, of answers what they cost."""
+    place = rows % CONVERSATION
+    asks = np.isin(place, REQUESTS)
+    answers = np.isin(place, [request + 1 for request in REQUESTS])
+    number = messages["first"] + rows
+    talk = np.char.add("task-", (number // CONVERSATION).astype(str))
+    request = np.char.add("request-", (number - answers).astype(str))
+    told = [
+        ("from", in_header, sender),
+        ("mq9-reply-to", asks, sender),
+        ("mq9-correlation-id", asks | answers, request),
+        ("mq9-conversation-id", asks | answers, talk),
+        ("mq9-tokens", answers, (number % 900 + 100).astype(str)),
+        ("mq9-cost", answers, np.full(len(rows), "0.0125")),
+    ]
+    present = np.stack([mask for _, mask, _ in told], axis=1)
+    at = np.nonzero(present)
+    names = np.array([name for name, *_ in told])[at[1]]
+    values = np.stack([text.astype(str) for *_, text in told], axis=1)[at]
+    offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+    pairs = pa.StructArray.from_arrays([pa.array(names), pa.array(values)], ["name", "value"])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs)
 
 
 def _arguments() -> argparse.Namespace:

@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 
 import live_traffic
 from live_traffic import DEAD, Life
+from mq9.lake import batch, stream
+from mq9.lake.report.figures import Figures, figures
+from mq9.lake.report.page import write
+from mq9.lake.tables import FOR_READERS, Tables
 from mq9.spark import session
-from mq9_report.figures import Figures, figures
-from mq9_report.page import write
-from mq9_tables import batch, stream
-from mq9_tables.tables import FOR_READERS, Tables
 
 Made = TypeVar("Made")
 

@@ -1,10 +1,11 @@
 """Keeps the tables up to date while an export grows: python spark/stream_job.py EXPORT TABLES.
 
 Without --every it ends when it has read what is there; run it again and it goes on where it was.
+`mq9 lake stream` does the same.
 """
 
-import arguments
-from mq9_tables import stream
+from mq9.lake import arguments, stream
+from mq9.lake.jobs import Progress
 
 
 def main() -> None:
@@ -16,18 +17,18 @@ def main() -> None:
     parser.add_argument("--every", type=float, metavar="SECONDS", help="look for more so often")
     parser.add_argument("--files", type=int, help="at most so many files in one micro-batch")
     asked = parser.parse_args()
-    spark = arguments.session("mq9-stream", asked)
-    query = stream.start(
-        spark,
-        asked.export,
-        asked.tables,
-        asked.checkpoint or f"{asked.tables.rstrip('/')}/_checkpoint",
-        every_s=asked.every,
-        files_per_batch=asked.files,
-        targets_ms=arguments.targets_ms(asked),
-    )
-    query.awaitTermination()
-    spark.stop()
+    with arguments.session("mq9-stream", asked) as spark:
+        query = stream.start(
+            spark,
+            asked.export,
+            asked.tables,
+            asked.checkpoint or f"{asked.tables.rstrip('/')}/_checkpoint",
+            every_s=asked.every,
+            files_per_batch=asked.files,
+            targets_ms=arguments.targets_ms(asked),
+            tell=Progress(),
+        )
+        query.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,10 @@ import itertools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BEGIN = datetime.datetime(2026, 5, 2, 7, 0, tzinfo=datetime.UTC)
 LEVELS = {"critical": 1, "urgent": 3, "normal": 5, "notify": 9}
@@ -107,3 +110,15 @@ class Log:
         """Delivered to a group, and acknowledged."""
         self.happen("deliver", mailbox, msg_id, given_s, group=group, member="ada", count=1)
         return self.happen("ack", mailbox, msg_id, acked_s, group=group)
+
+
+def lives(log: Log) -> "pa.Table":
+    """What became of the messages of a log."""
+    import pyarrow as pa
+
+    from generate import EVENTS, MESSAGES
+    from mq9.lake import facts, fold
+
+    messages = pa.Table.from_pylist(log.messages, schema=MESSAGES)
+    events = pa.Table.from_pylist(log.events, schema=EVENTS)
+    return fold.lives(pa.concat_tables([facts.of_messages(messages), facts.of_events(events)]))

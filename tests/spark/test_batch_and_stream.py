@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from generate import Truth
-    from mq9_tables.tables import Tables
+    from mq9.lake.tables import Tables
 
 MESSAGES = 240
 
@@ -37,7 +37,7 @@ def expected(
     spark: "SparkSession", made: "tuple[Path, Truth]", tmp_path_factory: pytest.TempPathFactory
 ) -> "Tables":
     """The tables of one batch over the export as it is."""
-    from mq9_tables import batch
+    from mq9.lake import batch
 
     return batch.run(spark, str(made[0]), str(tmp_path_factory.mktemp("expected")))
 
@@ -75,7 +75,7 @@ def contents(tables: "Tables", name: str) -> Counter[Any]:
 
 
 def assert_same(found: "Tables", expected: "Tables") -> None:
-    from mq9_tables.tables import FOR_READERS
+    from mq9.lake.tables import FOR_READERS
 
     for name in FOR_READERS:
         ours, theirs = contents(found, name), contents(expected, name)
@@ -112,8 +112,8 @@ def test_a_stream_that_is_cut_off_gives_the_tables_of_a_batch(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from mq9_tables import stream
-    from mq9_tables.tables import Tables
+    from mq9.lake import stream
+    from mq9.lake.tables import Tables
 
     export, tables = tmp_path / "export", tmp_path / "tables"
     shuffled(made[0], export, pieces=3, seed=2)
@@ -158,9 +158,17 @@ async def test_the_examples_of_the_page_work(
     assert "sum(within)" in capsys.readouterr().out
 
 
+def test_the_queries_of_the_page_have_rows(expected: "Tables") -> None:
+    assert "waits" in expected.views()
+    for query in blocks("docs/spark.md", "sql"):
+        rows = expected.spark.sql(query).collect()
+        assert rows, query
+        assert any(value is not None for value in rows[0]), query
+
+
 def fail_moving(monkeypatch: pytest.MonkeyPatch, plan: int, moves: int) -> None:
     """Has the power go after so many moves of a plan, when the next folder has just made room."""
-    from mq9_tables.files import Files
+    from mq9.lake.files import Files
 
     move, plans, left = Files.move, 0, moves
 

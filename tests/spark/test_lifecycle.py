@@ -2,13 +2,10 @@
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from tests.spark.rows import Log, Row, at
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Lives = dict[tuple[str, int, str | None], Row]
 
@@ -45,18 +42,15 @@ def story() -> Log:
 
 
 @pytest.fixture(scope="module")
-def lives_of(spark: "SparkSession") -> Callable[[Log], list[Row]]:
-    from mq9.spark.schema import EVENTS, MESSAGES
-    from mq9_tables import lifecycle
+def lives_of() -> Callable[[Log], list[Row]]:
+    from tests.spark.rows import lives
 
-    def of(log: Log) -> list[Row]:
-        messages = spark.createDataFrame([tuple(r.values()) for r in log.messages], MESSAGES)
-        events = spark.createDataFrame([tuple(r.values()) for r in log.events], EVENTS)
-        gathered = lifecycle.gather(lifecycle.facts(messages, events))
-        settled = lifecycle.settle(lifecycle.lives(gathered), lifecycle.mailbox_ends(gathered))
-        return [row.asDict() for row in settled.collect()]
+    return lambda log: with_hours(lives(log).to_pylist())
 
-    return of
+
+def with_hours(rows: list[Row]) -> list[Row]:
+    """As the folders say: the day and the hour of sending."""
+    return [row | {"date": row["sent"].date(), "hour": row["sent"].hour} for row in rows]
 
 
 @pytest.fixture(scope="module")

@@ -33,8 +33,8 @@ def test_the_report_shows_what_the_agents_know(done: "Done") -> None:
 
 
 def test_without_tables_there_is_a_clear_error(spark: "SparkSession", tmp_path: Path) -> None:
-    from mq9_report.figures import NoTables, figures
-    from mq9_tables.tables import Tables
+    from mq9.lake.report.figures import NoTables, figures
+    from mq9.lake.tables import Tables
 
     with pytest.raises(NoTables, match=r"run batch_job\.py or stream_job\.py first"):
         figures(Tables(spark, str(tmp_path)))

@@ -67,7 +67,7 @@ def test_an_export_is_read_without_registering_anything(
 
 
 def test_the_jobs_see_the_same_rows(spark: "SparkSession", export: Path) -> None:
-    from mq9_tables.folder import dataset
+    from mq9.lake.folder import dataset
 
     ours = spark.read.format("mq9").load(str(export)).select("mailbox", "msg_id", "sent")
     theirs = dataset(spark, str(export), "messages").select("mailbox", "msg_id", "sent")
@@ -147,7 +147,7 @@ def test_an_export_of_a_newer_version_is_refused(spark: "SparkSession", tmp_path
 def test_a_bit_that_turned_in_the_manifest_is_noticed(
     spark: "SparkSession", export: Path, tmp_path: Path
 ) -> None:
-    from mq9_tables.folder import dataset
+    from mq9.lake.folder import dataset
 
     text = (export / "manifest.json").read_text("utf-8")
     (tmp_path / "manifest.json").write_text(text.replace("5000", "5001"), "utf-8")

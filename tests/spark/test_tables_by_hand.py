@@ -38,15 +38,12 @@ def day() -> Log:
 
 @pytest.fixture(scope="module")
 def lives(spark: "SparkSession") -> "DataFrame":
-    from mq9.spark.schema import EVENTS, MESSAGES
-    from mq9_tables import lifecycle
+    from pyspark.sql import functions as F
+    from tests.spark.rows import lives
 
-    log = day()
-    messages = spark.createDataFrame([tuple(r.values()) for r in log.messages], MESSAGES)
-    events = spark.createDataFrame([tuple(r.values()) for r in log.events], EVENTS)
-    gathered = lifecycle.gather(lifecycle.facts(messages, events))
-    ends = lifecycle.mailbox_ends(gathered)
-    return lifecycle.settle(lifecycle.lives(gathered), ends).localCheckpoint()
+    made = spark.createDataFrame(lives(day()))
+    hours = {"date": F.to_date("sent"), "hour": F.hour("sent")}
+    return made.withColumns(hours).localCheckpoint()
 
 
 def rows(table: "DataFrame") -> list[Row]:
@@ -69,8 +66,8 @@ def by_hour(found: list[Row], *names: str, **only: str) -> dict[int, tuple[objec
 
 @pytest.fixture(scope="module")
 def hourly(lives: "DataFrame") -> list[Row]:
-    from mq9_tables.mailbox_hourly import mailbox_hourly
-    from mq9_tables.parts import cohorts, flows
+    from mq9.lake.mailbox_hourly import mailbox_hourly
+    from mq9.lake.parts import cohorts, flows
 
     return rows(mailbox_hourly(cohorts(lives), flows(lives)))
 
@@ -110,8 +107,8 @@ def test_mailbox_hourly_has_percentiles_of_the_messages_sent_in_the_hour(
 
 @pytest.fixture(scope="module")
 def lag(lives: "DataFrame") -> list[Row]:
-    from mq9_tables.group_lag import group_lag
-    from mq9_tables.parts import cohorts, flows
+    from mq9.lake.group_lag import group_lag
+    from mq9.lake.parts import cohorts, flows
 
     return rows(group_lag(cohorts(lives), flows(lives)))
 
@@ -132,7 +129,7 @@ def test_group_lag_begins_with_the_first_message_that_the_group_was_given(lag: l
 
 
 def test_agent_graph_says_who_sends_to_whom(lives: "DataFrame") -> None:
-    from mq9_tables.agent_graph import agent_graph
+    from mq9.lake.agent_graph import agent_graph
 
     edges = {
         (row["sender"], row["mailbox"], row["hour"]): (
@@ -152,8 +149,8 @@ def test_agent_graph_says_who_sends_to_whom(lives: "DataFrame") -> None:
 
 
 def test_dead_letter_report_says_what_was_given_up_and_why(lives: "DataFrame") -> None:
-    from mq9_tables.dead_letter_report import dead_letter_report
-    from mq9_tables.parts import dead_letters
+    from mq9.lake.dead_letter_report import dead_letter_report
+    from mq9.lake.parts import dead_letters
 
     [row] = rows(dead_letter_report(dead_letters(lives)))
     names = ("mailbox", "group", "target", "cause", "messages", "deliveries", "most_deliveries")
@@ -164,7 +161,7 @@ def test_dead_letter_report_says_what_was_given_up_and_why(lives: "DataFrame") -
 
 
 def test_sla_holds_important_messages_against_their_targets(lives: "DataFrame") -> None:
-    from mq9_tables.sla import sla
+    from mq9.lake.sla import sla
 
     found = {
         (row["mailbox"], row["priority"]): (

@@ -8,7 +8,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mq9_tables.tables import Tables
+    from mq9.lake.tables import Tables
 
 HOUR_7, HOUR_8 = ("2026-05-02", 7), ("2026-05-02", 8)
 
@@ -16,7 +16,7 @@ HOUR_7, HOUR_8 = ("2026-05-02", 7), ("2026-05-02", 8)
 @pytest.fixture
 def tables(spark: "SparkSession", tmp_path: Path) -> "Tables":
     """Two hours of `sla`, and one row in `group_lag`."""
-    from mq9_tables.tables import Tables
+    from mq9.lake.tables import Tables
 
     made = Tables(spark, str(tmp_path))
     stage(made, 1, HOUR_7, HOUR_8)
@@ -64,7 +64,7 @@ def test_what_was_not_finished_is_forgotten(tables: "Tables") -> None:
 def test_what_was_planned_is_finished(
     tables: "Tables", monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
-    from mq9_tables.files import Files
+    from mq9.lake.files import Files
 
     stage(tables, 2, HOUR_7, HOUR_8)
     left, move = moves, Files.move

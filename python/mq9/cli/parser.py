@@ -14,6 +14,7 @@ from mq9.cli import (
     doctor,
     export,
     group,
+    lake,
     local,
     mailbox,
     messages,
@@ -83,7 +84,20 @@ def parser() -> Parser:
         dest="command", metavar="command", required=True, prog="mq9"
     )
     commands.add_parser("serve", help="start the broker; `mq9 serve --help` lists its flags")
-    for part in (mailbox, messages, tail, group, dead, agent, status, plain, local, doctor, export):
+    for part in (
+        mailbox,
+        messages,
+        tail,
+        group,
+        dead,
+        agent,
+        status,
+        plain,
+        local,
+        doctor,
+        export,
+        lake,
+    ):
         part.add(commands)
     completion.add(commands, parser)
     broker.add_local_command(

@@ -36,11 +36,15 @@ from pyspark.sql.types import StructType
 from mq9.spark import manifest
 from mq9.spark.filters import expression
 from mq9.spark.manifest import Position
+from mq9.spark.places import opened
 
 ROWS_PER_BATCH = 16_384
 
 # What the folders of an hour are made from.
 TIME_COLUMN = {"messages": "sent", "events": "time"}
+
+# What a dataset is made of; `files` lists those of both.
+_INSIDE = {"messages": ("messages",), "events": ("events",), "files": ("messages", "events")}
 
 _FILE = re.compile(r"date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})/part-(\d{10})-(\d{10})\.parquet$")
 
@@ -54,11 +58,12 @@ class ExportFiles(InputPartition):
 
 @dataclass(frozen=True)
 class ExportFile:
-    """A file of a dataset, where in the log its rows begin, and its hour."""
+    """A file of a dataset, where in the log its rows begin, its hour and its bytes."""
 
     path: str
     position: Position
     hour: datetime.datetime
+    size: int
 
 
 @dataclass
@@ -74,12 +79,7 @@ class Export:
         return to_arrow_schema(self.schema, timezone="UTC")
 
     def _open(self) -> tuple[pafs.FileSystem, str]:
-        # Hadoop's name for the same thing.
-        folder = re.sub(r"^s3[an]://", "s3://", self.folder)
-        if "://" not in folder and not folder.startswith("file:"):
-            return pafs.LocalFileSystem(), folder.rstrip("/")
-        system, path = pafs.FileSystem.from_uri(re.sub(r"^file:/(?!/)", "file:///", folder))
-        return system, path.rstrip("/")
+        return opened(self.folder)
 
     def end(self) -> Position:
         """Up to where the export goes."""
@@ -96,27 +96,49 @@ class Export:
     def files(self, start: Position, end: Position) -> list[ExportFile]:
         """The files whose rows begin from `start` on and before `end`, in the order of the log."""
         system, folder = self._open()
-        selector = pafs.FileSelector(
-            f"{folder}/{self.dataset}", allow_not_found=True, recursive=True
-        )
+        listed = [
+            info
+            for dataset in _INSIDE[self.dataset]
+            for info in system.get_file_info(
+                pafs.FileSelector(f"{folder}/{dataset}", allow_not_found=True, recursive=True)
+            )
+        ]
         found = []
-        for info in system.get_file_info(selector):
+        for info in listed:
             match = _FILE.search(info.path)
             if match is None or info.type != pafs.FileType.File:
                 continue
             position = int(match[3]), int(match[4])
             if start <= position < end:
                 hour = datetime.datetime.fromisoformat(f"{match[1]}T{match[2]}:00:00+00:00")
-                found.append(ExportFile(info.path, position, hour))
+                found.append(ExportFile(info.path, position, hour, info.size))
         return sorted(found, key=lambda file: (file.position, file.path))
+
+    def uri(self, path: str) -> str:
+        """The name that any process can open a file by."""
+        scheme = re.match(r"[a-z0-9]+://", self.folder)
+        if scheme is None or scheme[0] == "file://":
+            return path
+        if scheme[0].startswith("s3"):
+            return f"s3://{path}"
+        authority = self.folder.split("/")[2]
+        return f"{scheme[0]}{authority}{path}"
 
     def rows(self, paths: Sequence[str], wanted: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         """The rows of files; columns that a file does not have are null."""
+        system, _ = self._open()
+        if self.dataset == "files":
+            found = system.get_file_info(list(paths))
+            uris, sizes = [self.uri(info.path) for info in found], [info.size for info in found]
+            whole = pa.table({"path": uris, "size": sizes}).select(self.schema.names)
+            if wanted is not None:
+                whole = whole.filter(wanted)
+            yield from whole.cast(self.arrow_schema).to_batches()
+            return
         # It brings pandas with it, which takes longer to load than all the rest: those who only
         # plan, in a process of their own each time, do without.
         import pyarrow.dataset as ds
 
-        system, _ = self._open()
         schema = self.arrow_schema
         data = ds.dataset(list(paths), schema=schema, format="parquet", filesystem=system)
         scan = data.scanner(filter=wanted, batch_size=ROWS_PER_BATCH, use_threads=False)
@@ -166,7 +188,7 @@ class ExportReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Files of the hours that can have rows."""
-        column = (TIME_COLUMN[self.export.dataset],)
+        column = (TIME_COLUMN.get(self.export.dataset),)
         timed = [one for one in self.taken if getattr(one, "attribute", None) == column]
         files = [
             file

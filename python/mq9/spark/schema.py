@@ -62,4 +62,7 @@ MAILBOX = StructType(
     ]
 )
 
-DATASETS = {"messages": MESSAGES, "events": EVENTS}
+# The files of both, for those who read them by themselves.
+FILES = StructType([StructField("path", StringType()), StructField("size", LongType())])
+
+DATASETS = {"messages": MESSAGES, "events": EVENTS, "files": FILES}

@@ -1,4 +1,4 @@
-"""The export folder as Spark's file systems see it: how far it goes, and its two datasets.
+"""The export folder: how far it goes, and which files belong to it.
 
 A file belongs to the export once the manifest is past the place in its name; one that is not may
 still be replaced.
@@ -7,9 +7,12 @@ still be replaced.
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from mq9.lake.files import Files
+from mq9.lake.lifecycle import File
 from mq9.spark import manifest
+from mq9.spark.export_source import Export
+from mq9.spark.manifest import Position
 from mq9.spark.schema import DATASETS
-from mq9_tables.files import Files
 
 
 class NoExport(Exception):  # noqa: N818
@@ -33,3 +36,19 @@ def dataset(spark: SparkSession, folder: str, name: str) -> DataFrame:
         return spark.createDataFrame([], schema)
     rows = spark.read.schema(schema).parquet(f"{folder.rstrip('/')}/{name}")
     return rows.where(F.col("_metadata.file_name") < limit).select(*schema.names)
+
+
+def files(folder: str) -> tuple[list[File], int]:
+    """All files that belong to the export, and of how many hours messages are."""
+    export = Export(folder, "files", DATASETS["files"])
+    inside = export.files((0, 0), end(folder))
+    hours = {file.hour for file in inside if "/messages/date=" in file.path}
+    return [File(export.uri(file.path), file.size) for file in inside], len(hours)
+
+
+def end(folder: str) -> Position:
+    """Up to where the export goes."""
+    try:
+        return Export(folder, "files", DATASETS["files"]).end()
+    except FileNotFoundError as error:
+        raise NoExport(str(error)) from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 TARGETS_MS: Mapping[str, int] = {"critical": 1_000, "urgent": 5_000}
@@ -15,13 +15,10 @@ def sla(lives: DataFrame, targets_ms: Mapping[str, int] = TARGETS_MS) -> DataFra
     `within`, `late` and `lost` (removed before anybody was given it) are what is known; `open` has
     not been delivered yet.
     """
-    target = F.coalesce(
-        *(F.when(F.col("priority") == name, F.lit(ms)) for name, ms in sorted(targets_ms.items()))
-    ).cast("long")
     waited = F.unix_millis("reached") - F.unix_millis("visible")
     reached = F.col("reached").isNotNull()
     lost = ~reached & F.least("settled", "mailbox_gone").isNotNull()
-    messages = lives.where(F.col("counts")).withColumn("target_ms", target)
+    messages = lives.where(F.col("counts")).withColumn("target_ms", target_ms(targets_ms))
     return (
         messages.where(F.col("target_ms").isNotNull())
         .groupBy("date", "hour", "mailbox", "priority", "target_ms")
@@ -34,3 +31,11 @@ def sla(lives: DataFrame, targets_ms: Mapping[str, int] = TARGETS_MS) -> DataFra
             F.max(waited).alias("longest_ms"),
         )
     )
+
+
+def target_ms(targets_ms: Mapping[str, int]) -> Column:
+    """The target of a message's priority; null if it has none."""
+    named = (
+        F.when(F.col("priority") == name, F.lit(ms)) for name, ms in sorted(targets_ms.items())
+    )
+    return F.coalesce(*named, F.lit(None)).cast("long")

@@ -1,11 +1,12 @@
-"""What the jobs have in common on the command line."""
+"""What the jobs in the folder `spark` have in common on the command line."""
 
 import argparse
+from contextlib import AbstractContextManager
 
 from pyspark.sql import SparkSession
 
-from mq9.spark import session as start
-from mq9_tables.sla import TARGETS_MS
+from mq9.lake.jobs import running
+from mq9.lake.sla import TARGETS_MS
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
@@ -27,11 +28,11 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def session(name: str, asked: argparse.Namespace) -> SparkSession:
-    """The session that the arguments ask for."""
-    made = start(name, master=asked.master, parallelism=asked.parallelism, memory=asked.memory)
-    made.sparkContext.setLogLevel("WARN")
-    return made
+def session(name: str, asked: argparse.Namespace) -> AbstractContextManager[SparkSession]:
+    """The session that the arguments ask for, for as long as the job runs."""
+    return running(
+        name, master=asked.master, parallelism=asked.parallelism or 8, memory=asked.memory
+    )
 
 
 def targets_ms(asked: argparse.Namespace) -> dict[str, int]:

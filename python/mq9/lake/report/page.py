@@ -10,8 +10,8 @@ from string import Template
 import pandas as pd
 from matplotlib.figure import Figure
 
-from mq9_report.figures import Figures
-from mq9_report.plots import pictures
+from mq9.lake.report.figures import Figures
+from mq9.lake.report.plots import pictures
 
 DPI = 144
 
@@ -20,7 +20,7 @@ _PAGE = Template("""<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>mq9: what went through</title>
+<title>mq9: what went through $title</title>
 <style>
 :root { --ink: #22303c; --faint: #66727d; --line: #e3e7ea; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); margin: 2rem auto; max-width: 62rem;
@@ -34,6 +34,7 @@ img { width: 100%; height: auto; }
 .card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
 .card span { color: var(--faint); }
 .wide { overflow-x: auto; }
+.wide td:first-child { overflow-wrap: anywhere; min-width: 8rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); text-align: right; }
 th { color: var(--faint); font-weight: 500; }
@@ -41,8 +42,9 @@ th:first-child, td:first-child, td.text, th.text { text-align: left; }
 </style>
 </head>
 <body>
-<h1>What went through</h1>
+<h1>What went through $title</h1>
 <p>$span</p>
+<p>$open</p>
 <div class="cards">$cards</div>
 $sections
 </body>
@@ -74,9 +76,20 @@ def _html(numbers: Figures, images: Mapping[str, bytes]) -> str:
     total = sum(numbers.totals.values())
     cards = [("messages", total), *numbers.totals.items()]
     return _PAGE.substitute(
+        title=html.escape(numbers.title),
+        open=_unfinished(numbers.totals),
         span=f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC",
         cards="".join(_card(*card) for card in cards),
         sections="\n".join(_sections(numbers, images)),
+    )
+
+
+def _unfinished(totals: Mapping[str, int]) -> str:
+    """Why what is waiting and what is unfinished are two numbers."""
+    waiting, pending = totals.get("waiting", 0), totals.get("pending", 0)
+    return (
+        f"{waiting + pending:,} messages are unfinished: {waiting:,} are waiting, "
+        f"{pending:,} are pending, in the hands of a member that has not finished them."
     )
 
 
@@ -87,7 +100,7 @@ def _card(name: str, count: int) -> str:
 
 def _sections(numbers: Figures, images: Mapping[str, bytes]) -> Iterable[str]:
     yield _section("Traffic", "What was sent, and what was acknowledged.", images, "rates")
-    yield _section("Depth", "Messages that nobody had finished.", images, "depth")
+    yield _section("Depth", "Unfinished messages: waiting or pending.", images, "depth")
     yield _table(
         numbers.mailboxes,
         {
@@ -96,13 +109,21 @@ def _sections(numbers: Figures, images: Mapping[str, bytes]) -> Iterable[str]:
             "bytes": "bytes",
             "acked": "acknowledged",
             "redelivered": "redelivered",
-            "deepest": "deepest",
-            "depth": "left",
+            "deepest": "most unfinished at once",
+            "depth": "unfinished at the end",
         },
     )
-    yield _section("Latency", "How long messages took, by priority.", images, "latency")
     yield _section(
-        "In time", "Whether important messages were delivered within their target.", images
+        "Latency",
+        "How long messages took, by priority; the white line is the median.",
+        images,
+        "latency",
+    )
+    yield _section(
+        "In time",
+        "Whether important messages were delivered within their target. The share is of all that "
+        "were sent: what is still open has not been delivered in time.",
+        images,
     )
     yield _table(_shares(numbers.sla), {name: name for name in _shares(numbers.sla).columns})
     yield _section("Groups", "How far groups are behind, those that are furthest first.", images)
@@ -111,10 +132,61 @@ def _sections(numbers: Figures, images: Mapping[str, bytes]) -> Iterable[str]:
         {
             "mailbox": "mailbox",
             "group": "group",
-            "lag": "not given yet",
-            "in_flight": "in hand",
-            "most": "most behind",
+            "lag": "not delivered yet",
+            "in_flight": "pending",
+            "most": "furthest behind",
             "acked": "acknowledged",
+        },
+    )
+    yield _section(
+        "Waiting for answers",
+        "Who waits for whom, from a request to its answer; those that wait longest in all first.",
+        images,
+    )
+    yield _table(
+        numbers.waits,
+        {
+            "agent": "agent",
+            "waits_for": "waits for",
+            "requests": "requests",
+            "answered": "answered",
+            "unanswered": "unanswered",
+            "mean_ms": "mean in ms",
+            "longest_ms": "longest in ms",
+        },
+    )
+    yield _section(
+        "Delivered again", "Whose messages had to be delivered more than once, and why.", images
+    )
+    yield _table(
+        numbers.retries,
+        {
+            "mailbox": "mailbox",
+            "sender": "sender",
+            "messages": "messages",
+            "redeliveries": "deliveries repeated",
+            "returned": "because returned",
+            "ran_out": "because a lease ran out",
+            "dead_letters": "given up",
+        },
+    )
+    yield _section("Unread", "Mailboxes with messages that nobody read on the last day.", images)
+    yield _table(
+        numbers.unread, {"mailbox": "mailbox", "unread": "unfinished", "days": "days unread"}
+    )
+    yield _section("Spending", "What messages say they cost, by sender.", images)
+    yield _table(
+        numbers.spending,
+        {name: name for name in ("agent", "conversations", "messages", "tokens", "cost")},
+    )
+    yield _section("Circles", "Agents that send conversations round and round.", images)
+    yield _table(
+        numbers.circles,
+        {
+            "agents": "agents",
+            "conversations": "conversations",
+            "rounds": "most rounds",
+            "messages": "messages",
         },
     )
     yield _section("Flow", "From those who say who they are to the mailboxes.", images, "flow")
@@ -124,11 +196,18 @@ def _sections(numbers: Figures, images: Mapping[str, bytes]) -> Iterable[str]:
 
 
 def _shares(sla: pd.DataFrame) -> pd.DataFrame:
-    known = sla["messages"] - sla.get("open", 0)
-    share = (100 * sla["within"] / known.where(known > 0)).map(
-        lambda value: "" if pd.isna(value) else f"{value:.2f} %"
-    )
-    return sla.rename(columns={"target_ms": "target in ms"}).assign(**{"in time": share})
+    sent = sla["messages"]
+    share = [_share(*pair) for pair in zip(sla["within"], sent, strict=True)]
+    named = {"target_ms": "target in ms", "within": "in time", "lost": "removed unread"}
+    return sla.rename(columns=named).assign(**{"share in time": share})
+
+
+def _share(part: int, whole: int) -> str:
+    """A share that is 100 % only if it is all."""
+    if not whole:
+        return ""
+    exact = 100 * part / whole
+    return "100 %" if part == whole else f"{min(exact, 99.99):.2f} %"
 
 
 def _section(title: str, text: str, images: Mapping[str, bytes], picture: str | None = None) -> str:
@@ -153,4 +232,6 @@ def _table(rows: pd.DataFrame, columns: Mapping[str, str]) -> str:
 
 
 def _cell(value: object) -> str:
-    return html.escape(value) if isinstance(value, str) else f"{value:,}"
+    if isinstance(value, str):
+        return html.escape(value)
+    return "" if pd.isna(value) else f"{value:,.15g}"

@@ -7,9 +7,11 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mq9_tables.parts import PRIORITIES
-from mq9_tables.tables import Tables
+from mq9.lake.parts import PRIORITIES
+from mq9.lake.tables import Tables
 
+SHOWN = 12
+"""How many rows a table of the page has at most."""
 TOP = 8
 """How many mailboxes a picture shows one by one; the others are summed up."""
 AGENTS = 10
@@ -30,6 +32,8 @@ OTHERS = "others"
 class Figures:
     """The numbers of a report; all of them are small."""
 
+    title: str
+    """What the report is about: a broker, or an export of one."""
     step_ms: int
     """How far apart the rows of `depth` and `rates` are, which have a row for each step."""
     totals: dict[str, int]
@@ -41,14 +45,19 @@ class Figures:
     sla: pd.DataFrame
     mailboxes: pd.DataFrame
     lag: pd.DataFrame
+    waits: pd.DataFrame
+    unread: pd.DataFrame
+    retries: pd.DataFrame
+    spending: pd.DataFrame
+    circles: pd.DataFrame
 
 
 class NoTables(Exception):  # noqa: N818
     """There is nothing to report on."""
 
 
-def figures(tables: Tables) -> Figures:
-    """Fetches the numbers."""
+def figures(tables: Tables, title: str = "") -> Figures:
+    """Fetches the numbers; without a title they are about the folder of the tables."""
     lives, hourly = tables.read("message_lifecycle"), tables.read("mailbox_hourly")
     if lives is None or hourly is None:
         raise NoTables(f"{tables.root} has no tables yet: run batch_job.py or stream_job.py first")
@@ -57,6 +66,7 @@ def figures(tables: Tables) -> Figures:
     steps = range(first_ms - first_ms % step_ms, last_ms + 1, step_ms)
     line = pd.to_datetime(list(steps), unit="ms")
     return Figures(
+        title=title or tables.root,
         step_ms=step_ms,
         totals=_totals(lives),
         depth=_depth(lives, hourly, line, step_ms),
@@ -67,6 +77,11 @@ def figures(tables: Tables) -> Figures:
         sla=_sla(tables.read("sla")),
         mailboxes=_busiest(hourly),
         lag=_lag(tables.read("group_lag")),
+        waits=_waits(tables.read("waits")),
+        unread=_unread(tables.read("unread")),
+        retries=_retries(tables.read("retries")),
+        spending=_spending(tables.read("spending")),
+        circles=_circles(tables.read("circles")),
     )
 
 
@@ -203,6 +218,60 @@ def _lag(table: DataFrame | None) -> pd.DataFrame:
         F.sum("acked").alias("acked"),
     )
     return _fetched(found.orderBy(F.desc("lag"), F.desc("most"), "mailbox").limit(15))
+
+
+def _waits(table: DataFrame | None) -> pd.DataFrame:
+    if table is None:
+        return pd.DataFrame()
+    sums = [F.sum(name).alias(name) for name in ("requests", "answered", "unanswered", "total_ms")]
+    found = table.groupBy("agent", "waits_for").agg(*sums, F.max("longest_ms").alias("longest_ms"))
+    mean = F.when(F.col("answered") > 0, F.expr("total_ms div answered"))
+    ordered = found.withColumn("mean_ms", mean).orderBy(F.desc("total_ms"), "agent", "waits_for")
+    return _fetched(ordered.limit(SHOWN))
+
+
+def _unread(table: DataFrame | None) -> pd.DataFrame:
+    """As it was at the end of the last day."""
+    if table is None:
+        return pd.DataFrame()
+    [row] = table.agg(F.max("date").alias("last")).collect()
+    days = table.groupBy("mailbox").agg(F.count(F.lit(1)).alias("days"))
+    found = table.where(F.col("date") == F.lit(row["last"])).join(days, "mailbox")
+    ordered = found.select("mailbox", "unread", "days").orderBy(F.desc("unread"), "mailbox")
+    return _fetched(ordered.limit(SHOWN))
+
+
+def _retries(table: DataFrame | None) -> pd.DataFrame:
+    if table is None:
+        return pd.DataFrame()
+    names = ("messages", "redeliveries", "returned", "ran_out", "dead_letters")
+    found = table.groupBy("mailbox", F.coalesce("sender", F.lit("unknown")).alias("sender")).agg(
+        *(F.sum(name).alias(name) for name in names)
+    )
+    return _fetched(found.orderBy(F.desc("redeliveries"), "mailbox", "sender").limit(SHOWN))
+
+
+def _spending(table: DataFrame | None) -> pd.DataFrame:
+    if table is None:
+        return pd.DataFrame()
+    found = table.groupBy(F.coalesce("agent", F.lit("unknown")).alias("agent")).agg(
+        F.count_distinct("conversation").alias("conversations"),
+        F.sum("messages").alias("messages"),
+        F.coalesce(F.sum("tokens"), F.lit(0)).alias("tokens"),
+        F.coalesce(F.sum("cost"), F.lit(0)).cast("double").alias("cost"),
+    )
+    return _fetched(found.orderBy(F.desc("cost"), F.desc("tokens"), "agent").limit(SHOWN))
+
+
+def _circles(table: DataFrame | None) -> pd.DataFrame:
+    if table is None:
+        return pd.DataFrame()
+    found = table.groupBy(F.array_join("agents", ", ").alias("agents")).agg(
+        F.count_distinct("conversation").alias("conversations"),
+        F.max("rounds").alias("rounds"),
+        F.sum("messages").alias("messages"),
+    )
+    return _fetched(found.orderBy(F.desc("messages"), "agents").limit(SHOWN))
 
 
 def _fetched(rows: DataFrame) -> pd.DataFrame:

@@ -11,10 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from mq9_report.figures import OTHERS, Figures
+from mq9.lake.report.figures import OTHERS, Figures
 
 INK, FAINT, GRID = "#22303c", "#66727d", "#e3e7ea"
-COLOURS = ("#2f6db5", "#e08a2e", "#3f9b6e", "#b5473c", "#7a5ea8", "#4aa5b5", "#c2699b", "#8a8a3c")
+# Of mailboxes; no colour of a priority or of a cause is among them.
+COLOURS = ("#3f9b6e", "#7a5ea8", "#4aa5b5", "#c2699b", "#8a8a3c", "#5b6fa8", "#9c7a4d", "#2b7a78")
+CAUSES = ("#8c2f5e", "#c98bab", "#5f4b57")
 GREY = "#b8c0c7"
 BY_PRIORITY: Mapping[str, str] = {
     "critical": "#b5473c",
@@ -67,6 +69,7 @@ def _hours(axes: Any) -> None:  # noqa: ANN401
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     axes.grid(axis="x", visible=False)
+    axes.set_xlabel("UTC")
 
 
 def _legend(axes: Any, title: str | None = None) -> None:  # noqa: ANN401
@@ -93,7 +96,7 @@ def depth(numbers: Figures) -> Figure:
     _hours(axes)
     _legend(axes)
     axes.set_ylim(bottom=0)
-    axes.set_ylabel("messages that nobody has finished")
+    axes.set_ylabel("unfinished messages")
     axes.set_title("Depth over time, by mailbox", loc="left", weight="bold")
     return figure
 
@@ -147,7 +150,7 @@ def _bars(axes: Any, numbers: Figures, name: str) -> None:  # noqa: ANN401
         axes.plot([half, half], [row - 0.23, row + 0.23], color="white", linewidth=2)
         axes.plot(most, row, "o", color=colour, markersize=4)
         axes.annotate(
-            _time(half),
+            f"median {_time(half)}",
             (half, row - 0.27),
             ha="center",
             va="bottom",
@@ -229,7 +232,7 @@ def dead_letters(numbers: Figures) -> Figure:
     table = table.loc[table.sum(axis=1).sort_values(ascending=False, kind="stable").index]
     figure, axes = _figure(max(2.4, 0.36 * len(table) + 1.3))
     left = np.zeros(len(table))
-    for cause, colour in zip(table.columns, (COLOURS[3], *COLOURS[1:3]), strict=False):
+    for cause, colour in zip(table.columns, CAUSES, strict=False):
         axes.barh(
             range(len(table)), table[cause], 0.66, left=left, color=colour, label=_cause(cause)
         )

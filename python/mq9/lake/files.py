@@ -35,6 +35,18 @@ class Files:
         found = (status for status in self._system.listStatus(self._at(name)))
         return sorted(status.getPath().getName() for status in found if status.isDirectory())
 
+    def data(self, name: str) -> list[tuple[str, int]]:
+        """The paths and sizes of the files that readers look at, also in folders inside."""
+        if not self.exists(name):
+            return []
+        found, listed = [], self._system.listFiles(self._at(name), True)
+        while listed.hasNext():
+            status = listed.next()
+            path = status.getPath()
+            if path.getName().endswith(".parquet"):
+                found.append((path.toString(), status.getLen()))
+        return sorted(found)
+
     def read_text(self, name: str) -> str:
         """The contents of a small file."""
         stream = self._system.open(self._at(name))

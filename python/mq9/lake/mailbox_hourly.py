@@ -7,11 +7,14 @@ _HAPPENED = ("entered", "settled", "expired", "gone", "delivered", "acked")
 _SENT = ("sent", "bytes", "critical", "urgent", "normal", "notify", "other", "redelivered")
 
 
-def mailbox_hourly(cohorts: DataFrame, flows: DataFrame) -> DataFrame:
+def mailbox_hourly(
+    cohorts: DataFrame, flows: DataFrame, before: DataFrame | None = None
+) -> DataFrame:
     """One row for each hour in which something happened in a mailbox.
 
     `depth` is what nobody had finished at the end of the hour. Percentiles are of the messages
-    sent in the hour, whenever they were delivered.
+    sent in the hour, whenever they were delivered. `before` is how deep mailboxes were when the
+    first of the hours began.
     """
     happened = flows.groupBy("mailbox", "at").agg(
         *(
@@ -23,7 +26,7 @@ def mailbox_hourly(cohorts: DataFrame, flows: DataFrame) -> DataFrame:
     begin = F.make_timestamp(
         F.year("date"), F.month("date"), F.day("date"), F.col("hour"), F.lit(0), F.lit(0)
     )
-    sent = cohorts.withColumn("at", begin).drop("date", "hour", "lowest_id")
+    sent = cohorts.withColumn("at", begin)
     joined = sent.join(happened, ["mailbox", "at"], "full")
     so_far = Window.partitionBy("mailbox").orderBy("at")
     zero = {name: F.coalesce(F.col(name), F.lit(0)) for name in (*_HAPPENED, *_SENT)}
@@ -33,6 +36,11 @@ def mailbox_hourly(cohorts: DataFrame, flows: DataFrame) -> DataFrame:
         for what in ("waiting", "processing")
         for quantile in ("p50", "p95", "p99")
     ]
+    depth = F.sum(F.col("entered") - F.col("settled")).over(so_far)
+    if before is not None:
+        carried = before.select("mailbox", F.col("depth").alias("carried"))
+        filled = filled.join(carried, "mailbox", "left")
+        depth += F.coalesce("carried", F.lit(0))
     return filled.select(
         "mailbox",
         "at",
@@ -48,6 +56,6 @@ def mailbox_hourly(cohorts: DataFrame, flows: DataFrame) -> DataFrame:
         "acked",
         "expired",
         F.col("gone").alias("removed"),
-        F.sum(F.col("entered") - F.col("settled")).over(so_far).alias("depth"),
+        depth.alias("depth"),
         *spread,
     )

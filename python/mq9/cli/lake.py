@@ -1,0 +1,188 @@
+"""`mq9 lake`: tables, a report and answers from an export. Needs the extra `spark`."""
+
+import argparse
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mq9.cli import broker
+from mq9.cli.exits import NOTHING, OK, USAGE, Failure
+from mq9.cli.output import pairs, print_json, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_ROWS = 1000
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Give the parser this command."""
+    lake = broker.add_family(
+        *(commands, "lake"),
+        help="make tables of an export, keep them up to date, ask them, draw them",
+        example="mq9 lake build export",
+    )
+    build = _command(lake, "build", _build, "make all tables of an export", "mq9 lake build export")
+    stream = _command(
+        *(lake, "stream", _stream, "bring tables up to date with an export"),
+        "mq9 lake stream export --every 60",
+    )
+    for parser in (build, stream):
+        for priority, ms in (("critical", 1000), ("urgent", 5000)):
+            parser.add_argument(
+                f"--{priority}-ms",
+                type=int,
+                default=ms,
+                metavar="MS",
+                help=f"how long a message that is {priority} may wait ({ms})",
+            )
+    stream.add_argument("--every", type=float, metavar="SECONDS", help="look for more so often")
+    stream.add_argument("--files", type=int, help="at most so many files in one micro-batch")
+    stream.add_argument(
+        "--checkpoint", metavar="DIR", help="its place; TABLES/_checkpoint if unset"
+    )
+    report = _command(
+        *(lake, "report", _report, "write a page about the tables"),
+        "mq9 lake report export --out report",
+    )
+    report.add_argument("--out", default="report", metavar="DIR", help="for the page (report)")
+    query = _command(
+        *(lake, "query", _query, "ask the tables in SQL"),
+        'mq9 lake query export "select priority, sum(late) from sla group by priority"',
+    )
+    query.add_argument("sql", metavar="SQL", help="a query; the tables have their names")
+
+
+def _command(
+    lake: Any,  # noqa: ANN401
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    said: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    parser = broker.add_local_command(lake, f"lake {name}", run, help=said, example=example)
+    parser.add_argument("export", metavar="EXPORT", help="the folder that mq9 export wrote")
+    parser.add_argument("--tables", metavar="DIR", help="folder of the tables (EXPORT-tables)")
+    parser.add_argument("--master", help="of Spark; all cores of this machine if unset")
+    parser.add_argument("--memory", default="2g", help="heap of a local Spark (2g)")
+    parser.add_argument("--parallelism", type=int, default=8, help="tasks of a shuffle (8)")
+    return parser
+
+
+def _tables(arguments: argparse.Namespace) -> str:
+    asked: str | None = arguments.tables
+    return asked or f"{arguments.export.rstrip('/')}-tables"
+
+
+def _started(arguments: argparse.Namespace, name: str) -> Any:  # noqa: ANN401
+    if importlib.util.find_spec("pyspark") is None:
+        raise Failure("this needs Spark: pip install 'mq9[spark]'", USAGE)
+    from mq9.lake.jobs import running
+
+    return running(
+        name,
+        master=arguments.master,
+        memory=arguments.memory,
+        parallelism=arguments.parallelism,
+    )
+
+
+def _told(tables: str, counts: dict[str, int], arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print_json({"tables": tables, "rows": counts})
+    else:
+        pairs({"tables": tables, **{name: f"{count:,} rows" for name, count in counts.items()}})
+
+
+def _targets(arguments: argparse.Namespace) -> dict[str, int]:
+    return {"critical": arguments.critical_ms, "urgent": arguments.urgent_ms}
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    with _started(arguments, "mq9-build") as spark:
+        from mq9.lake import batch
+        from mq9.lake.folder import NoExport
+        from mq9.lake.jobs import Progress
+
+        try:
+            into = _tables(arguments)
+            made = batch.run(spark, arguments.export, into, _targets(arguments), Progress())
+        except NoExport as error:
+            raise Failure(str(error), USAGE) from error
+        _told(into, made.counts(), arguments)
+    return OK
+
+
+def _stream(arguments: argparse.Namespace) -> int:
+    with _started(arguments, "mq9-stream") as spark:
+        from mq9.lake import folder, stream
+        from mq9.lake.jobs import Progress
+        from mq9.lake.tables import Tables
+
+        into = _tables(arguments)
+        try:
+            folder.end(arguments.export)
+        except folder.NoExport as error:
+            raise Failure(str(error), USAGE) from error
+        query = stream.start(
+            spark,
+            arguments.export,
+            into,
+            arguments.checkpoint or f"{into}/_checkpoint",
+            every_s=arguments.every,
+            files_per_batch=arguments.files,
+            targets_ms=_targets(arguments),
+            tell=Progress(),
+        )
+        query.awaitTermination()
+        _told(into, Tables(spark, into).counts(), arguments)
+    return OK
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    with _started(arguments, "mq9-report") as spark:
+        from mq9.lake.report.figures import NoTables, figures
+        from mq9.lake.report.page import write
+        from mq9.lake.tables import Tables
+
+        try:
+            numbers = figures(Tables(spark, _tables(arguments)), arguments.export)
+        except NoTables as error:
+            raise Failure(str(error), USAGE) from error
+        page, *pictures = write(numbers, Path(arguments.out))
+    if arguments.json:
+        print_json({"page": str(page), "pictures": list(map(str, pictures))})
+    else:
+        pairs({"page": str(page)})
+    return OK
+
+
+def _query(arguments: argparse.Namespace) -> int:
+    with _started(arguments, "mq9-query") as spark:
+        rows = _asked(spark, _tables(arguments), arguments.sql)
+    if arguments.json:
+        print_json(rows)
+    elif rows:
+        table(list(rows[0]), [list(map(_cell, row.values())) for row in rows])
+    return OK if rows else NOTHING
+
+
+def _asked(spark: "SparkSession", tables: str, sql: str) -> list[dict[str, Any]]:
+    from pyspark.errors import PySparkException
+
+    from mq9.lake.tables import Tables
+
+    names = Tables(spark, tables).views()
+    if not names:
+        raise Failure(f"{tables} has no tables yet: run `mq9 lake build` first", USAGE)
+    try:
+        found = spark.sql(sql).limit(_MOST_ROWS).collect()
+    except PySparkException as error:
+        said = str(error).split("\n", 1)[0]
+        raise Failure(f"{said}\nThe tables are {', '.join(names)}.", USAGE) from error
+    return [row.asDict(recursive=True) for row in found]
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,149 @@
+"""What messages say of themselves: who sent them, where answers go, what they belong to and cost.
+
+Agents say so in headers or, if the payload is a JSON object, in its fields. Headers come first.
+Columns of Arrow in, columns of Arrow out.
+"""
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MOVED_HEADER = "mq9-dead-mailbox"
+
+# By what is said: headers, in lower case, and fields of a payload. The first that is there counts.
+HEADERS = {
+    "sender": ("from", "mq9-from", "sender", "x-from"),
+    "reply_to": ("reply-to", "mq9-reply-to"),
+    "correlation": ("mq9-correlation-id", "correlation-id", "x-correlation-id"),
+    "conversation": ("mq9-conversation-id", "conversation-id", "x-conversation-id"),
+    "tokens": ("mq9-tokens", "x-tokens"),
+    "cost": ("mq9-cost", "x-cost"),
+}
+FIELDS = {
+    "sender": ("from", "sender"),
+    "reply_to": ("reply_to", "replyTo"),
+    "correlation": ("correlation_id", "correlationId"),
+    "conversation": ("conversation_id", "conversationId"),
+    "tokens": ("tokens",),
+    "cost": ("cost",),
+}
+SAID = tuple(HEADERS)
+
+MOST_TOKENS = 10**12
+MOST_COST = 10**9
+MILLIONTHS = 1_000_000
+
+_MENTIONED = "|".join(sorted({re.escape(name) for names in FIELDS.values() for name in names}))
+_MENTIONS = rf'^\s*\{{(?s:.*)"(?:{_MENTIONED})"'
+_FIELD_OF = {field: name for name, fields in FIELDS.items() for field in fields}
+_WANTED = pa.array([name for names in HEADERS.values() for name in names] + [MOVED_HEADER])
+
+Texts = list[str | None]
+
+
+def said(headers: pa.Array, payloads: pa.Array) -> dict[str, pa.Array]:
+    """A column for everything that is said; null where it is not."""
+    told, moved = _in_headers(headers)
+    _in_payloads(payloads, told)
+    # Nobody sent what the broker moved to a dead-letter mailbox.
+    sender = pc.coalesce(told["sender"], told["reply_to"])
+    return {
+        "sender": pc.if_else(pa.array(moved), pa.scalar(None, pa.string()), sender),
+        "reply_to": told["reply_to"],
+        "correlation": told["correlation"],
+        "conversation": pc.coalesce(told["conversation"], told["correlation"]),
+        "tokens": _numbers(told["tokens"], MOST_TOKENS, 1),
+        # In millionths: sums of whole numbers do not depend on their order.
+        "cost": _numbers(told["cost"], MOST_COST, MILLIONTHS),
+    }
+
+
+def _in_headers(headers: pa.Array) -> tuple[dict[str, pa.Array], Any]:
+    """What headers say, and which messages were moved."""
+    rows = len(headers)
+    flat = headers.flatten()
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(headers), 0))
+    of_row = np.repeat(np.arange(rows), lengths)
+    names = pc.utf8_lower(flat.field(0)) if len(flat) else pa.array([], pa.string())
+    code = np.asarray(pc.fill_null(pc.index_in(names, _WANTED), -1))
+    moved = np.zeros(rows, bool)
+    moved[of_row[code == len(_WANTED) - 1]] = True
+    told, start = {}, 0
+    for name, wanted in HEADERS.items():
+        found = np.flatnonzero((code >= start) & (code < start + len(wanted)))
+        start += len(wanted)
+        # The last to be written is the one that counts: the first header of the first name.
+        order = found[np.lexsort((-found, -code[found]))]
+        at = np.full(rows, -1)
+        at[of_row[order]] = order
+        values = flat.field(1).take(pa.array(at, mask=at < 0)) if len(flat) else None
+        told[name] = _texts(values, rows)
+    return told, moved
+
+
+def _texts(values: pa.Array | None, rows: int) -> pa.Array:
+    """Names without spaces around them; nothing where there are only spaces."""
+    if values is None or values.null_count == rows:
+        return pa.nulls(rows, pa.string())
+    trimmed = pc.utf8_trim_whitespace(values)
+    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
+
+
+def _in_payloads(payloads: pa.Array, told: dict[str, pa.Array]) -> None:
+    """Adds what JSON objects say where headers say nothing."""
+    if pa.types.is_null(payloads.type):
+        return
+    mentioned = pc.fill_null(pc.match_substring_regex(payloads, _MENTIONS), False)
+    rows = np.flatnonzero(np.asarray(mentioned))
+    if not len(rows):
+        return
+    texts: dict[str, Texts] = {}
+    for nth, payload in enumerate(payloads.take(pa.array(rows)).to_pylist()):
+        found = _object(payload)
+        for field in found.keys() & _FIELD_OF.keys():
+            name = _FIELD_OF[field]
+            if name not in texts:
+                texts[name] = [None] * len(rows)
+            # The first field that says it counts.
+            fields = [text for each in FIELDS[name] if (text := _text(found.get(each)))]
+            texts[name][nth] = fields[0] if fields else None
+    for name, column in texts.items():
+        spread: np.ndarray[Any, Any] = np.full(len(payloads), None, object)
+        spread[rows] = column
+        told[name] = pc.coalesce(told[name], pa.array(spread, pa.string()))
+
+
+def _object(payload: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(payload)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, str):
+        # JSON may name halves of characters, which no text can have.
+        return value.strip().encode("utf-8", "replace").decode()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(value)
+    return None
+
+
+def _numbers(texts: pa.Array, most: int, times: int) -> pa.Array:
+    """Numbers that are not negative; nothing of what is none, or too large to be one of these."""
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), pa.int64())
+    return pa.array([_number(text, most, times) for text in texts.to_pylist()], pa.int64())
+
+
+def _number(text: str | None, most: int, times: int) -> int | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return round(number * times) if 0 <= number <= most else None

@@ -1,0 +1,51 @@
+"""The tables kept up to date while an export grows.
+
+Spark keeps the place in the export; all else is in tables (`changes`). A micro-batch that was cut
+off is done again with the same files and gives the same tables: each row counts exactly once.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mq9.lake.batch import silent
+from mq9.lake.changes import apply
+from mq9.lake.lifecycle import File
+from mq9.lake.sla import TARGETS_MS
+from mq9.lake.tables import Tables
+from mq9.lake.update import Tell
+
+
+def start(
+    spark: SparkSession,
+    export: str,
+    tables: str,
+    checkpoint: str,
+    *,
+    every_s: float | None = None,
+    files_per_batch: int | None = None,
+    targets_ms: Mapping[str, int] = TARGETS_MS,
+    tell: Tell = silent,
+) -> StreamingQuery:
+    """Starts the stream; without `every_s` it ends when it has read what is there now."""
+    into = Tables(spark, tables)
+    source = spark.readStream.format("mq9").option("dataset", "files")
+    if files_per_batch is not None:
+        source = source.option("maxFilesPerTrigger", files_per_batch)
+
+    def bring(listed: DataFrame, number: int) -> None:
+        files = [File(row["path"], row["size"]) for row in listed.collect()]
+        tell(f"micro-batch {number}: {len(files)} files")
+        if files:
+            apply(into, files, targets_ms, tell)
+
+    writer = (
+        source.load(export)
+        .writeStream.queryName("mq9-tables")
+        .option("checkpointLocation", checkpoint)
+        .foreachBatch(bring)
+    )
+    if every_s is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{every_s} seconds").start()

@@ -1,0 +1,188 @@
+"""The folder of tables: what is in it, and how a set of changes becomes visible, all or none.
+
+Changes are first written to `_staging`. When all are there a plan is written, and only then are old
+folders replaced by new ones. Whoever comes after a crash finishes a plan that is there and throws
+away a staging folder without one. So each change is made once, however often it is tried.
+"""
+
+import datetime
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from mq9.lake.files import Files
+
+# By hour of sending, one folder per hour. Parts are what others are made of, not for readers.
+HOURLY = (
+    "message_lifecycle",
+    "agent_graph",
+    "sla",
+    "first_delivery",
+    "retries",
+    "spending",
+    "circles",
+    "waits",
+    "part_cohorts",
+    "part_flows",
+    "part_dead_letters",
+    "part_asks",
+    "part_facts",
+)
+# By day on which something happened, one folder per day.
+DAILY = (
+    "mailbox_hourly",
+    "group_lag",
+    "dead_letter_report",
+    "unread",
+    "part_happened",
+    "part_buried",
+    "part_balance",
+)
+# What a stream needs besides: replaced in whole, or in the days that it names.
+WHOLE = ("part_state", "part_mailboxes", "part_orphans")
+OF_STREAM = ("part_ends", *WHOLE)
+TABLES = (*HOURLY, *DAILY)
+FOR_READERS = tuple(name for name in TABLES if not name.startswith("part_"))
+
+_STAGING = "_staging"
+_PLAN = f"{_STAGING}/plan.json"
+
+Hour = tuple[str, int]
+
+
+def hour_folder(hour: Hour) -> str:
+    """`date=2026-05-02/hour=7`."""
+    return f"date={hour[0]}/hour={hour[1]}"
+
+
+@dataclass
+class Tables:
+    """Tables under one folder."""
+
+    spark: SparkSession
+    root: str
+    files: Files = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.files = Files(self.spark, self.root)
+
+    def read(self, name: str, hours: Iterable[Hour] | None = None) -> DataFrame | None:
+        """A table, or just some hours of it; None where there is nothing."""
+        if not self.files.exists(name):
+            return None
+        if hours is None:
+            return self._read(name)
+        return self._some(name, [hour_folder(hour) for hour in hours])
+
+    def read_days(self, name: str, dates: Iterable[datetime.date]) -> DataFrame | None:
+        """Some days of a table."""
+        return self._some(name, [f"date={date}" for date in dates])
+
+    def days(self, name: str) -> list[datetime.date]:
+        """The days that a table has rows of, in order."""
+        return sorted(
+            datetime.date.fromisoformat(folder.removeprefix("date="))
+            for folder in self.files.folders(name)
+        )
+
+    def paths(self, name: str, folders: Iterable[str] = ("",)) -> list[tuple[str, int]]:
+        """The files in some folders of a table, and their sizes."""
+        return [
+            file for folder in folders for file in self.files.data(f"{name}/{folder}".rstrip("/"))
+        ]
+
+    def _some(self, name: str, folders: Iterable[str]) -> DataFrame | None:
+        there = [
+            path for path in (f"{name}/{folder}" for folder in folders) if self.files.exists(path)
+        ]
+        if not there:
+            return None
+        reader = self.spark.read.option("basePath", self.files.path(name))
+        return reader.parquet(*map(self.files.path, there))
+
+    def _read(self, name: str) -> DataFrame | None:
+        if not self.files.data(name):
+            return None
+        return self.spark.read.parquet(self.files.path(name))
+
+    def counts(self) -> dict[str, int]:
+        """How many rows each table has that is for readers."""
+        found = {name: self.read(name) for name in FOR_READERS}
+        return {name: 0 if rows is None else rows.count() for name, rows in found.items()}
+
+    def views(self) -> list[str]:
+        """Lets SQL ask the tables by their names; those that have rows."""
+        found = {name: rows for name in FOR_READERS if (rows := self.read(name)) is not None}
+        for name, rows in found.items():
+            rows.createOrReplaceTempView(name)
+        return list(found)
+
+    def recover(self) -> bool:
+        """Finishes, or forgets, what an earlier run left; whether there was a plan to finish."""
+        planned = self.files.exists(_PLAN)
+        if planned:
+            self._carry_out(json.loads(self.files.read_text(_PLAN)))
+        self.files.remove(_STAGING)
+        return planned
+
+    def staging(self, name: str) -> str:
+        """Where the files of a new table, or of new hours of one, go."""
+        return self.files.path(f"{_STAGING}/{name}")
+
+    def stage(self, name: str, rows: DataFrame) -> DataFrame:
+        """Writes a new table, or new hours or days of one, beside the old; what was written."""
+        by = [column for column in ("date", "hour") if column in rows.columns]
+        if name in WHOLE:
+            by = []
+        if by:
+            # One task for each, so that an hour or a day is one file.
+            rows.repartition(*by).write.partitionBy(*by).parquet(self.staging(name))
+        else:
+            rows.coalesce(1).write.parquet(self.staging(name))
+        return self.staged(name, rows)
+
+    def staged(self, name: str, rows: DataFrame | None = None) -> DataFrame:
+        """What was written of a table; without rows it looks like `rows`."""
+        found = self._read(f"{_STAGING}/{name}")
+        if found is not None:
+            return found
+        if rows is None:
+            raise LookupError(f"nothing of {name} was staged")
+        return rows.where(F.lit(False))
+
+    def commit(
+        self,
+        hours: Iterable[Hour] | None,
+        dates: Collection[datetime.date] | None = None,
+        others: Iterable[str] = (),
+    ) -> None:
+        """Puts what was staged in the place of the old: in these hours and days, or altogether.
+
+        `others` are folders of tables that are replaced besides.
+        """
+        names = list(others)
+        if hours is None:
+            names += (*HOURLY, *OF_STREAM)
+        else:
+            folders = [hour_folder(hour) for hour in hours]
+            names += [f"{name}/{folder}" for name in HOURLY for folder in folders]
+        if dates is None:
+            names += DAILY
+        else:
+            names += [f"{name}/date={date}" for name in DAILY for date in dates]
+        plan = {name: self.files.exists(f"{_STAGING}/{name}") for name in names}
+        self.files.write_text(_PLAN, json.dumps(plan))
+        self._carry_out(plan)
+        self.files.remove(_STAGING)
+
+    def _carry_out(self, plan: dict[str, bool]) -> None:
+        for name, replaced in plan.items():
+            staged = f"{_STAGING}/{name}"
+            if not replaced:
+                self.files.remove(name)
+            elif self.files.exists(staged):
+                # Not there any more: moved before the crash, after which this is done again.
+                self.files.move(staged, name)
