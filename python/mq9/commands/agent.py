@@ -113,7 +113,9 @@ class Agents:
     def _check_room(self, user: str) -> None:
         options = self._server.options
         if options.max_agents and (count := self._registry.count) >= options.max_agents:
-            raise Refusal(f"there are {count} agents: no more are allowed (max_agents)", "quota_exceeded")
+            raise Refusal(
+                f"there are {count} agents: no more are allowed (max_agents)", "quota_exceeded"
+            )
         most = options.max_agents_per_user
         if user and most and (count := self._registry.count_of(user)) >= most:
             raise Refusal(
