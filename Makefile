@@ -194,6 +194,11 @@ bench-nats: $(DEVELOPED) ## Compare mq9 with a real nats-server; results land in
 	@.ci/require cargo cc
 	$(BIN)/python benches/nats_core.py $(ARGS)
 
+.PHONY: bench-bystanders
+bench-bystanders: $(DEVELOPED) ## Measure SENDs beside others who keep Python busy; results land in .build/bench-bystanders
+	@.ci/require cargo cc
+	$(BIN)/python benches/bystanders.py $(ARGS)
+
 .PHONY: faults
 faults: $(DEVELOPED) ## Kill, cut, fill, flip, jump and attack the broker; N=500 kills it 500 times
 	@.ci/require cargo cc

@@ -46,13 +46,13 @@ def write(document: Document, results: Path, docs: Path) -> list[Path]:
     return [page, *written]
 
 
-def put(text: str, name: str, block: str) -> str:
+def put(text: str, name: str, block: str, page: str = PAGE, command: str = "make bench") -> str:
     """The text with the block between the marks of this name."""
-    begin, end = f"<!-- {name}: written by make bench -->", f"<!-- end of {name} -->"
+    begin, end = f"<!-- {name}: written by {command} -->", f"<!-- end of {name} -->"
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
-        raise BenchError(f"{PAGE} has no place for the block: {begin} ... {end}")
+        raise BenchError(f"{page} has no place for the block: {begin} ... {end}")
     return f"{before}{begin}\n\n{block}\n\n{end}{after}"
 
 

@@ -10,7 +10,6 @@ import json
 import random
 import shlex
 import shutil
-import socket
 import statistics
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 from nats_core import machine, progress, rate
 from nats_runs import ROOT, BenchError, Server, build_load, run_load, running
+from plain_client import Client
 
 from mq9.registry.card_text import card_text
 from mq9.registry.embedder import Name, load_embedder
@@ -76,38 +76,6 @@ def queries(kind: str, seed: int) -> Iterator[dict[str, Any]]:
         else:
             verb, thing, other = chance.choice(VERBS), *chance.sample(words, 2)
             yield {"semantic": f"somebody who {verb} a {thing} and knows about {other}"}
-
-
-class Client:
-    """A plain connection that asks one thing after the other, or many at once."""
-
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=120)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.input = self.socket.makefile("rb")
-        self.input.readline()
-        self.socket.sendall(b'CONNECT {"verbose":false,"headers":true}\r\nSUB inbox.bench 1\r\n')
-
-    def send(self, command: str, body: bytes) -> None:
-        head = f"PUB $mq9.AI.{command} inbox.bench {len(body)}\r\n".encode()
-        self.socket.sendall(head + body + b"\r\n")
-
-    def answer(self) -> dict[str, Any]:
-        while not (line := self.input.readline()).startswith((b"MSG", b"HMSG")):
-            if line.startswith(b"PING"):
-                self.socket.sendall(b"PONG\r\n")
-            elif not line or line.startswith(b"-ERR"):
-                raise BenchError(f"the broker said {line!r}")
-        body = self.input.read(int(line.split()[-1]) + 2)
-        found: dict[str, Any] = json.loads(body)
-        if found["error"]:
-            raise BenchError(found["error"])
-        return found
-
-    def ask(self, command: str, request: object) -> dict[str, Any]:
-        self.send(command, json.dumps(request).encode())
-        return self.answer()
 
 
 def fill_vectors(folder: Path, count: int, name: Name) -> None:

@@ -35,7 +35,7 @@ usage: mq9-load <publish|fanout|request|append|drain|create|wait> --server HOST:
            --count N --warmup 0 on one connection, with as many --priorities N (1)
   create:  --what mailbox|stream|consumer|group (the last in Redis), --count N,
            --connections N (1), --window N (64), --stream S of consumers (bench),
-           --group S (workers)
+           --group S (workers), --prefix S of their names (m), --rate N
   wait:    --from mailbox|jetstream|redis, --connections N (1000), each waits for one of
            those that create has made, --wake N of them in the end (all), --stream S,
            --group S; --seconds is how long nothing happens";
