@@ -444,8 +444,8 @@ impl Log {
         assert!(self.end_offset() <= self.allocated, "records without space");
         assert!(self.end_offset() <= self.options.segment_bytes, "a segment that is too large");
         assert!(self.last_number >= self.active, "numbers of segments");
-        let next = self.next.as_ref().map_or(u32::MAX, |next| next.number);
-        assert!(next > self.active, "the next segment comes before the active one");
+        let in_order = self.next.as_ref().is_none_or(|next| next.number > self.active);
+        assert!(in_order, "the next segment comes before the active one");
         self.syncer.check_invariants(Lsn::new(self.active, self.buffer_at));
     }
 
