@@ -32,22 +32,17 @@ const LATE: Now = Now { wall_ms: 1_800_000_000_000, mono_ms: 100_000_000_000 };
 const SALT: u64 = 42;
 
 fuzz_target!(|data: &[u8]| {
-    let (disk, is_sound) = files(data);
+    let disk = files(data);
     let mut store = match open(&disk, NOW) {
         Ok(store) => store,
         Err(Error::NewerFormat { .. } | Error::WritesStopped(_)) => return,
         Err(e) => panic!("{e}"),
     };
-    for now in [NOW, LATE] {
-        use_everything(&mut store, now);
-        if is_sound {
-            store.check_invariants();
-        }
-    }
+    use_everything(&mut store, NOW);
+    use_everything(&mut store, LATE);
     let closed = store.close();
     match closed.and_then(|()| open(&disk, LATE)) {
         // Numbers of segments or checkpoints may have run out.
-        Ok(store) if is_sound => store.check_invariants(),
         Ok(_) | Err(Error::WritesStopped(_)) => {}
         Err(e) => panic!("{e}"),
     }
@@ -77,9 +72,7 @@ fn use_everything(store: &mut Store, now: Now) {
     }
 }
 
-/// The files, and whether no checkpoint is among them: one that is sound by its checksums may say anything, and is
-/// believed. What records say is checked.
-fn files(data: &[u8]) -> (SimDisk, bool) {
+fn files(data: &[u8]) -> SimDisk {
     let disk = SimDisk::new();
     let mut segments: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     let mut checkpoints: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
@@ -107,11 +100,10 @@ fn files(data: &[u8]) -> (SimDisk, bool) {
         }
     }
     segments.iter().for_each(|(number, bytes)| disk.write_file(&names::segment(*number), bytes));
-    for (number, bytes) in &checkpoints {
-        disk.write_file(&names::checkpoint(*number), bytes);
+    for (number, bytes) in checkpoints {
+        disk.write_file(&names::checkpoint(number), &bytes);
     }
-    let is_sound = !disk.names().iter().any(|name| names::checkpoint_number(name).is_some());
-    (disk, is_sound)
+    disk
 }
 
 fn header(number: u32, previous: u32) -> Vec<u8> {
