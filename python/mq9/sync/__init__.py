@@ -1,0 +1,6 @@
+"""mq9 for programs that do not write asyncio: the same client, and every call waits."""
+
+from mq9.sync.client import Client, connect
+from mq9.sync.consumer import Consumer
+
+__all__ = ["Client", "Consumer", "connect"]

@@ -1,0 +1,114 @@
+"""A worker of a group for programs without asyncio: `mq9.Consumer`, waited for."""
+
+import contextvars
+import inspect
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+from mq9.client import Consumer as AsyncConsumer
+from mq9.client import Message
+from mq9.errors import InvalidField
+from mq9.sync.portal import Portal
+
+Handler = Callable[[Message], object]
+"""A plain function, which runs in a thread; an `async def` runs in the client's event loop."""
+
+_handled_by: contextvars.ContextVar["Consumer | None"] = contextvars.ContextVar(
+    "mq9_handled_by", default=None
+)
+
+
+class Consumer:
+    """Iterate over it with `for` inside `with`, or `run` it with a handler."""
+
+    def __init__(self, portal: Portal, consumer: AsyncConsumer) -> None:
+        self._portal = portal
+        self._consumer = consumer
+
+    @property
+    def address(self) -> str:
+        """The mailbox."""
+        return self._consumer.address
+
+    @property
+    def group(self) -> str:
+        """The group that it works for."""
+        return self._consumer.group
+
+    @property
+    def member(self) -> str:
+        """Its name in the group."""
+        return self._consumer.member
+
+    def run(self, handler: Handler) -> None:
+        """Call `handler` for every message until `stop` is called, by a handler or a thread.
+
+        Handlers run in threads of their own, as many at a time as `concurrency` says. A message is
+        acknowledged when its handler returns. If the handler raises, the message comes again after
+        the next of `retry_delays`. Ctrl-C gives back what is in hand.
+        """
+        if not callable(handler):
+            raise InvalidField(f"the handler is {handler!r}: it must be a function of a message")
+        if _is_async(handler):
+            return self._portal.run(self._consumer.run(handler))
+
+        def handle(message: Message) -> object:
+            _handled_by.set(self)
+            return handler(message)
+
+        return self._portal.run(self._consumer.run(handle))
+
+    def stop(self, *, timeout: float | None = None) -> None:
+        """Fetch no more, let handlers finish and settle; what nobody works on yet goes back.
+
+        After `timeout` seconds handlers that still run are left alone and their messages go back
+        too. A handler of this consumer does not wait for the others.
+        """
+        stopping = self._portal.start(self._consumer.stop(timeout=timeout))
+        if _handled_by.get() is not self:
+            stopping.ended.result()
+
+    def __enter__(self) -> Self:
+        self._portal.run(self._consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.run(self._consumer.__aexit__(kind, error, traceback))
+
+    def __iter__(self) -> Iterator[Message]:
+        self._consumer.__aiter__()
+        return self
+
+    def __next__(self) -> Message:
+        """The next message; the one before it is acknowledged."""
+        message = self._portal.run(self._next())
+        if message is None:
+            raise StopIteration
+        return message
+
+    async def _next(self) -> Message | None:
+        # No future can hold the end of an iteration.
+        return await anext(self._consumer, None)
+
+    def ack(self, message: Message) -> None:
+        """This message is done; for consumers without `auto_ack`."""
+        self._portal.run(self._consumer.ack(message))
+
+    def nak(self, message: Message, *, delay: float = 0) -> None:
+        """This message is not done: it comes again after `delay` seconds, to whoever is free."""
+        self._portal.run(self._consumer.nak(message, delay=delay))
+
+    def term(self, message: Message) -> None:
+        """This message cannot be done: it never comes again."""
+        self._portal.run(self._consumer.term(message))
+
+
+def _is_async(handler: Handler) -> bool:
+    call = getattr(handler, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
