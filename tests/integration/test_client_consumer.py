@@ -104,7 +104,7 @@ async def test_the_most_important_message_in_hand_is_next(client: mq9.Client, in
             seen.append(message.text)
             if message.text == "a":
                 await client.send(inbox, "urgent", priority="urgent")
-                await until(lambda: len(consumer._hand.msg_ids) == 3)
+                await until(lambda: len(consumer._in_flight.msg_ids) == 3)
             if len(seen) == 3:
                 break
     assert seen == ["a", "urgent", "b"]

@@ -23,7 +23,7 @@ import uvloop
 
 from mq9._core import Broker
 from mq9.config import Authorization, Options, PermissionRules, Tls, User
-from mq9.server.door import Door
+from mq9.server.admission import Admission
 from mq9.server.http_server import Request
 from mq9.server.info import Identity
 from mq9.server.listener import Listener, listen
@@ -51,8 +51,8 @@ async def serving(folder: Path, **settings: Any) -> AsyncIterator[Running]:  # n
         sockets = listen(options.host, options.port)
         running.identity.listens(options, sockets[0].getsockname()[1])
         broker.start(asyncio.get_running_loop())
-        door = Door(running)
-        listener = Listener(sockets, door.enter, running.log)
+        admission = Admission(running)
+        listener = Listener(sockets, admission.enter, running.log)
         try:
             async with asyncio.timeout(DEADLINE_S):
                 yield running

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from mq9.client.fetching import Deliver
-from mq9.client.hand import Hand
+from mq9.client.in_flight import InFlight
 from mq9.client.message import Message
 from mq9.errors import (
     BrokerUnavailable,
@@ -89,7 +89,7 @@ class Consumer:
         self._min_priority = min_priority
         self._max_wait = max_wait
         self._create = create
-        self._hand = Hand(member, concurrency, prefetch)
+        self._in_flight = InFlight(member, concurrency, prefetch)
         self._done: list[int] = []
         self._confirming: set[int] = set()
         self._changed = asyncio.Event()
@@ -187,7 +187,7 @@ class Consumer:
 
     async def ack(self, message: Message) -> None:
         """This message is done; for consumers without `auto_ack`."""
-        if message in self._hand:
+        if message in self._in_flight:
             self._confirm(message.msg_id)
 
     async def nak(self, message: Message, *, delay: float = 0) -> None:
@@ -220,7 +220,7 @@ class Consumer:
 
     async def _next(self) -> Message | None:
         while not self._stopping.is_set():
-            if (message := self._hand.next()) is not None:
+            if (message := self._in_flight.next()) is not None:
                 self._changed.set()
                 return message
             self._arrived.clear()
@@ -229,14 +229,14 @@ class Consumer:
 
     def _finish_current(self) -> None:
         message, self._current = self._current, None
-        if message is not None and self._auto_ack and message in self._hand:
+        if message is not None and self._auto_ack and message in self._in_flight:
             self._confirm(message.msg_id)
 
     def _confirm(self, msg_id: int) -> None:
         if msg_id not in self._confirming:
             self._confirming.add(msg_id)
             self._done.append(msg_id)
-            self._hand.finish(msg_id)
+            self._in_flight.finish(msg_id)
             self._settled.set()
             self._changed.set()
 
@@ -253,11 +253,13 @@ class Consumer:
             if self._named:
                 await self._resume()
             while not self._stopping.is_set():
-                if self._hand.room == 0 or self._hand.queued > self._prefetch // 2:
+                if self._in_flight.room == 0 or self._in_flight.queued > self._prefetch // 2:
                     self._changed.clear()
                     await self._changed.wait()
                     continue
-                await self._take(self._hand.free_member(), self._hand.room, self._max_wait)
+                await self._take(
+                    self._in_flight.free_member(), self._in_flight.room, self._max_wait
+                )
                 self._arrived.set()
         except Exception as error:
             # Told by whoever waits for messages.
@@ -269,9 +271,9 @@ class Consumer:
 
     async def _resume(self) -> None:
         """Fetches what these names held when the worker of this name ended last."""
-        for member in self._hand.members:
+        for member in self._in_flight.members:
             if not self._stopping.is_set():
-                await self._take(member, max(1, self._hand.room), 0)
+                await self._take(member, max(1, self._in_flight.room), 0)
         self._arrived.set()
 
     async def _take(self, member: str, max_msgs: int, max_wait: float) -> None:
@@ -302,7 +304,7 @@ class Consumer:
                 return
             try:
                 for message in poll.result():
-                    self._hand.take(message, member)
+                    self._in_flight.take(message, member)
                 return
             except (NoResponders, ClientClosed):
                 raise
@@ -357,12 +359,12 @@ class Consumer:
         except Mq9Error as error:
             _log.warning("%s: cannot acknowledge %s: %s", self.address, batch, error)
         for msg_id in batch:
-            self._hand.settle(msg_id)
+            self._in_flight.settle(msg_id)
         self._confirming.difference_update(batch)
         self._changed.set()
 
     async def _settle(self, message: Message, request: Callable[[], Awaitable[None]]) -> None:
-        if message not in self._hand or message.msg_id in self._confirming:
+        if message not in self._in_flight or message.msg_id in self._confirming:
             return
         if self._current is message:
             self._current = None
@@ -370,7 +372,7 @@ class Consumer:
             await self._insist(request)
         except Mq9Error as error:
             _log.warning("%s: message %d: %s", self.address, message.msg_id, error)
-        self._hand.settle(message.msg_id)
+        self._in_flight.settle(message.msg_id)
         self._changed.set()
 
     async def _insist(self, request: Callable[[], Awaitable[None]]) -> None:
@@ -392,7 +394,7 @@ class Consumer:
         while True:
             slept_at = clock()
             await asyncio.sleep(min(self._ack_wait / 3, _LONGEST_RENEWAL_S))
-            if msg_ids := self._hand.msg_ids:
+            if msg_ids := self._in_flight.msg_ids:
                 if (away_s := clock() - slept_at) >= self._ack_wait:
                     _log.warning(
                         "%s: the event loop stood still for %.1f s, longer than ack_wait (%g s): "
@@ -409,18 +411,18 @@ class Consumer:
 
     async def _give_back(self, longest_s: float) -> None:
         """Waits for acknowledgements under way, and returns the rest of the hand for others."""
-        self._hand.drop_queued()
+        self._in_flight.drop_queued()
         try:
             async with asyncio.timeout(longest_s):
                 while self._confirming:
                     self._changed.clear()
                     await self._changed.wait()
-                if rest := self._hand.msg_ids:
+                if rest := self._in_flight.msg_ids:
                     await self._client.nak(address=self.address, group=self.group, msg_ids=rest)
         except (Mq9Error, TimeoutError) as error:
             _log.warning("%s: what was in hand comes again later: %s", self.address, error)
-        for msg_id in self._hand.msg_ids:
-            self._hand.settle(msg_id)
+        for msg_id in self._in_flight.msg_ids:
+            self._in_flight.settle(msg_id)
 
 
 def _is_async(handler: Handler) -> bool:

@@ -5,16 +5,16 @@ Those are carried out by the core. Knows of the server only its surroundings.
 
 from mq9.commands.admin import Admin
 from mq9.commands.agent import Agents
+from mq9.commands.context import ServerContext
 from mq9.commands.delete import Delete
-from mq9.commands.desk import Desk
 from mq9.commands.discover import Discover
+from mq9.commands.dispatcher import Dispatcher
 from mq9.commands.group import RemoveGroup
 from mq9.commands.mailbox import Create
 from mq9.commands.owner import Owners
 from mq9.commands.public import PublicMailboxes
 from mq9.commands.query import Query
 from mq9.commands.remove import Purge, Remove
-from mq9.commands.surroundings import Surroundings
 from mq9.commands.tokens import Tokens
 from mq9.commands.update import Update
 from mq9.registry.registry import Registry
@@ -25,8 +25,8 @@ __all__ = ["Commands"]
 class Commands:
     """All commands of a running server; OSError if its directory cannot keep the tokens' secret."""
 
-    def __init__(self, server: Surroundings) -> None:
-        self._desk = Desk(server)
+    def __init__(self, server: ServerContext) -> None:
+        self._dispatcher = Dispatcher(server)
         store = server.store
         public = PublicMailboxes(store)
         tokens = Tokens(store.path)
@@ -48,7 +48,7 @@ class Commands:
             *Agents(server, self._registry).commands,
             Discover(server.clients, self._registry).command,
         ):
-            self._desk.serve(command)
+            self._dispatcher.serve(command)
 
     def start(self) -> None:
         """Begin with what takes longer; the event loop runs by now."""
@@ -56,5 +56,5 @@ class Commands:
 
     def close(self) -> None:
         """Give up requests that are not answered yet."""
-        self._desk.close()
+        self._dispatcher.close()
         self._registry.close()

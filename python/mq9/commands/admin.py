@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from mq9 import __version__
 from mq9.commands.address import check_address
-from mq9.commands.desk import Call, Command
+from mq9.commands.dispatcher import Call, Command
 from mq9.commands.permission import is_operator
 from mq9.commands.reply import Reply
 from mq9.commands.request import Nothing, Refusal, Request, between, read
@@ -20,8 +20,8 @@ from mq9.registry.registry import AGENTS, REPORTS
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from mq9.commands.desk import Steps
-    from mq9.commands.surroundings import Surroundings
+    from mq9.commands.context import ServerContext
+    from mq9.commands.dispatcher import Steps
     from mq9.store import GroupInfo, MailboxInfo, Policy
 
 _LIMIT = 100
@@ -136,7 +136,7 @@ class AdminStatusReply(Reply):
 class Admin:
     """Carries out the commands for operators."""
 
-    def __init__(self, server: Surroundings) -> None:
+    def __init__(self, server: ServerContext) -> None:
         self._clients = server.clients
         self._store = server.store
         self.list = Command("ADMIN.MAILBOX.LIST", self._answer_list)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mq9.commands.agent_card import read_card, read_report, read_who
-from mq9.commands.desk import PREFIX, Call, Command
+from mq9.commands.dispatcher import PREFIX, Call, Command
 from mq9.commands.permission import is_operator, user_of
 from mq9.commands.reply import Reply
 from mq9.commands.request import Refusal, shown
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mq9.commands.agent_card import Who
-    from mq9.commands.desk import Steps
-    from mq9.commands.surroundings import Surroundings
+    from mq9.commands.context import ServerContext
+    from mq9.commands.dispatcher import Steps
     from mq9.registry.registry import Registry
     from mq9.registry.roster import Agent
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Agents:
     """Carries out the commands that change the registry."""
 
-    def __init__(self, server: Surroundings, registry: Registry) -> None:
+    def __init__(self, server: ServerContext, registry: Registry) -> None:
         self._server = server
         self._registry = registry
         self.commands = (

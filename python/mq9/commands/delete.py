@@ -1,7 +1,7 @@
 """MSG.DELETE: one message of a mailbox, which may be delayed. The payload is not looked at."""
 
 from mq9.commands.address import check_address
-from mq9.commands.desk import Call, Command
+from mq9.commands.dispatcher import Call, Command
 from mq9.commands.reply import Reply
 from mq9.commands.request import MAX_ID, Refusal, shown
 from mq9.store import Store

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic_core import to_json
 
 from mq9.commands.agent_card import with_fields
-from mq9.commands.desk import Call, Command
+from mq9.commands.dispatcher import Call, Command
 from mq9.commands.reply import Reply
 from mq9.commands.request import Refusal, Request, between, read
 from mq9.registry.link import SearchRefusedError, WorkerLostError
@@ -20,9 +20,9 @@ from mq9.registry.link import SearchRefusedError, WorkerLostError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from mq9.commands.desk import Steps
-    from mq9.commands.surroundings import Clients
-    from mq9.commands.turns import Pause
+    from mq9.commands.context import Clients
+    from mq9.commands.dispatcher import Steps
+    from mq9.commands.scheduler import Pause
     from mq9.registry.registry import Registry
     from mq9.registry.roster import Agent
 

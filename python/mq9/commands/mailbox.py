@@ -7,15 +7,15 @@ import secrets
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from mq9.commands.address import check_address
-from mq9.commands.desk import PREFIX, Call, Command
+from mq9.commands.dispatcher import PREFIX, Call, Command
 from mq9.commands.permission import check_may_send, is_operator, user_of
 from mq9.commands.reply import Reply
 from mq9.commands.request import MAX_SECONDS, Refusal, Request, between, read, shown
 from mq9.errors import MailboxExists
 
 if TYPE_CHECKING:
+    from mq9.commands.context import Client, ServerContext
     from mq9.commands.public import PublicMailboxes
-    from mq9.commands.surroundings import Client, Surroundings
     from mq9.commands.tokens import Tokens
 
 _MAX_ACK_WAIT_S = 7 * 24 * 3600
@@ -83,7 +83,7 @@ class CreateReply(Reply):
 class Create:
     """Carries out MAILBOX.CREATE."""
 
-    def __init__(self, server: Surroundings, tokens: Tokens, public: PublicMailboxes) -> None:
+    def __init__(self, server: ServerContext, tokens: Tokens, public: PublicMailboxes) -> None:
         self._server = server
         self._store = server.store
         self._tokens = tokens

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hmac
 from typing import TYPE_CHECKING
 
-from mq9.commands.desk import PREFIX, Call
+from mq9.commands.dispatcher import PREFIX, Call
 from mq9.commands.permission import is_operator
 from mq9.commands.request import Refusal
 
 if TYPE_CHECKING:
-    from mq9.commands.surroundings import Surroundings
+    from mq9.commands.context import ServerContext
     from mq9.commands.tokens import Tokens
     from mq9.store import MailboxInfo
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Owners:
     """Tells owners of mailboxes from everybody else."""
 
-    def __init__(self, server: Surroundings, tokens: Tokens) -> None:
+    def __init__(self, server: ServerContext, tokens: Tokens) -> None:
         self._clients = server.clients
         self._store = server.store
         self._tokens = tokens

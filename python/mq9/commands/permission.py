@@ -6,8 +6,8 @@ for what is done: whoever has the broker send something must be allowed to send 
 """
 
 from mq9._core import Broker
+from mq9.commands.context import Client
 from mq9.commands.request import Refusal, shown
-from mq9.commands.surroundings import Client
 from mq9.config import Options, PermissionRules
 
 _ADMIN = ["$mq9", "AI", "ADMIN"]

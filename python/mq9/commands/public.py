@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel
 
-from mq9.commands.desk import Call, Command
+from mq9.commands.dispatcher import Call, Command
 from mq9.commands.reply import Reply
 from mq9.commands.request import Request, between, read
 from mq9.commands.times import created, expires
@@ -16,7 +16,7 @@ from mq9.errors import MailboxNotFound
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from mq9.commands.desk import Steps
+    from mq9.commands.dispatcher import Steps
     from mq9.store import MailboxInfo, Store
 
 _LIMIT = 100

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from mq9.commands.address import check_address
-from mq9.commands.desk import Call, Command
+from mq9.commands.dispatcher import Call, Command
 from mq9.commands.reply import Reply
 from mq9.commands.request import MAX_ID, Request, between, read
 
 if TYPE_CHECKING:
-    from mq9.commands.desk import Steps
-    from mq9.commands.surroundings import Surroundings
+    from mq9.commands.context import ServerContext
+    from mq9.commands.dispatcher import Steps
     from mq9.store import Message
 
 _MAX_LIMIT = 10_000
@@ -58,7 +58,7 @@ class QueryReply(Reply):
 class Query:
     """Carries out MSG.QUERY."""
 
-    def __init__(self, server: Surroundings) -> None:
+    def __init__(self, server: ServerContext) -> None:
         self._store = server.store
         # As of the start, as for FETCH.
         self._always_base64 = server.options.payload_encoding == "base64"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mq9.commands.address import check_address
-from mq9.commands.desk import Call, Command
+from mq9.commands.dispatcher import Call, Command
 from mq9.commands.reply import Reply
 from mq9.commands.request import Request, read
 

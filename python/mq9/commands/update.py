@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from mq9.commands.address import check_address
-from mq9.commands.desk import Call, Command
+from mq9.commands.dispatcher import Call, Command
 from mq9.commands.mailbox import POLICY_FIELDS, PolicyRequest, policy_of, span_ms
 from mq9.commands.permission import check_may_send
 from mq9.commands.reply import Reply
@@ -13,10 +13,10 @@ from mq9.commands.request import read
 
 if TYPE_CHECKING:
     from mq9._core import _PolicyChanges as PolicyChanges
+    from mq9.commands.context import ServerContext
     from mq9.commands.mailbox import Policy
     from mq9.commands.owner import Owners
     from mq9.commands.public import PublicMailboxes
-    from mq9.commands.surroundings import Surroundings
 
 
 class UpdateRequest(PolicyRequest):
@@ -34,7 +34,7 @@ class UpdateReply(Reply):
 class Update:
     """Carries out MAILBOX.UPDATE."""
 
-    def __init__(self, server: Surroundings, owners: Owners, public: PublicMailboxes) -> None:
+    def __init__(self, server: ServerContext, owners: Owners, public: PublicMailboxes) -> None:
         self._broker = server.broker
         self._store = server.store
         self._owners = owners

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mq9.registry import frames
 from mq9.registry.progress import shared
-from mq9.registry.search_turns import SearchTurns
+from mq9.registry.search_queue import SearchQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +112,7 @@ class Link:
         self._waiting: list[asyncio.Future[None]] = []
         self._writer: asyncio.StreamWriter | None = None
         self._asked: dict[int, _Asked] = {}
-        self._turns = SearchTurns()
+        self._waiting_searches = SearchQueue()
         self._numbers = count()
         self._started = asyncio.Event()
         self._understands = embedder == "none"
@@ -208,11 +208,11 @@ class Link:
         number = next(self._numbers)
         answer: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
         self._asked[number] = _Asked(request, is_wanted, answer)
-        self._turns.add(cid, number)
+        self._waiting_searches.add(cid, number)
 
         def done(_: asyncio.Future[Page]) -> None:
             del self._asked[number]
-            self._turns.done(cid, number)
+            self._waiting_searches.done(cid, number)
             self._send_next()
 
         answer.add_done_callback(done)
@@ -221,7 +221,7 @@ class Link:
 
     def _send_next(self) -> None:
         """Gives the worker what it is to do next, if it has little."""
-        while (number := self._turns.next()) is not None:
+        while (number := self._waiting_searches.next()) is not None:
             asked = self._asked[number]
             if not asked.is_wanted():
                 asked.answer.cancel()
@@ -363,7 +363,7 @@ class Link:
             return
         number = head.get("n", -1)
         if head["kind"] == "waits":
-            self._turns.waits(number)
+            self._waiting_searches.waits(number)
             self._send_next()
             return
         asked = self._asked.get(number)

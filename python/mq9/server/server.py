@@ -21,8 +21,8 @@ from mq9.config import ConfigError, Options
 from mq9.errors import StoreError, StoreLocked
 from mq9.imports import imports_that_stay
 from mq9.server import ports_file
+from mq9.server.admission import Admission
 from mq9.server.clock import now_ms
-from mq9.server.door import Door
 from mq9.server.exporting import FIRST_SEGMENT, Exporting
 from mq9.server.info import Identity, is_loopback, plain_ip
 from mq9.server.listener import Listener, listen
@@ -140,11 +140,11 @@ class Server:
             self._log.info("TLS required for client connections")
         running.broker.start(asyncio.get_running_loop())
         try:
-            self._door = Door(running, ready=False)
-            self._listener = Listener(sockets, self._door.enter, self._log)
+            self._admission = Admission(running, ready=False)
+            self._listener = Listener(sockets, self._admission.enter, self._log)
             self._take_signals()
             await self._load(http)
-            self._door.open()
+            self._admission.open()
             # Whoever reads them may send a client, or a signal, at once.
             self._write_files(port, http[0].getsockname()[1] if http else None)
             self._exporting = self._export()

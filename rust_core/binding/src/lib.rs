@@ -8,6 +8,7 @@ mod broker;
 mod broker_types;
 mod codes;
 mod connection;
+mod enum_names;
 mod errors;
 mod export;
 mod json;
@@ -19,7 +20,6 @@ mod store;
 mod tls;
 mod types;
 mod wait;
-mod words;
 
 use pyo3::prelude::*;
 

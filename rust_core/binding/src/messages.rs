@@ -7,9 +7,9 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyTuple};
 
+use crate::enum_names;
 use crate::errors::{Failure, Result};
 use crate::types::or_none;
-use crate::words;
 
 /// Bytes of a payload that are shown in full.
 const SHOWN: usize = 64;
@@ -57,7 +57,7 @@ impl NewMessage {
         ttl_ms: u64,
     ) -> Result<NewMessage> {
         Ok(NewMessage {
-            level: words::level("level", level)?,
+            level: enum_names::level("level", level)?,
             payload,
             key,
             tags,

@@ -4,8 +4,8 @@ use mq9_core::mailbox::{Discard, Policy};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::enum_names;
 use crate::errors::{Failure, Result};
-use crate::words;
 
 /// One new value.
 enum Change {
@@ -67,7 +67,7 @@ impl Change {
             "latest" => Change::Latest(value.extract()?),
             "work_queue" => Change::WorkQueue(value.extract()?),
             "public" => Change::Public(value.extract()?),
-            "discard" => Change::Discard(words::discard(&value.extract::<String>()?)?),
+            "discard" => Change::Discard(enum_names::discard(&value.extract::<String>()?)?),
             "max_msgs" => Change::MaxMsgs(value.extract()?),
             "max_bytes" => Change::MaxBytes(value.extract()?),
             "max_msg_size" => Change::MaxMsgSize(value.extract()?),
@@ -75,7 +75,7 @@ impl Change {
             "ack_wait_ms" => Change::AckWaitMs(value.extract()?),
             "max_deliver" => Change::MaxDeliver(value.extract()?),
             "max_ack_pending" => Change::MaxAckPending(value.extract()?),
-            "group_ttl_ms" => Change::GroupTtlMs(words::group_ttl(value.extract()?)),
+            "group_ttl_ms" => Change::GroupTtlMs(enum_names::group_ttl(value.extract()?)),
             "dedup_window_ms" => Change::DedupWindowMs(value.extract()?),
             "dead_letter" => {
                 Change::DeadLetter(value.extract::<Option<String>>()?.map(String::into_boxed_str))

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use mq9_core::log::Lsn;
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{
-    Ack, Changes, Fetch, FetchOutcome, GroupFetch, Kept, MemberId, NewMailbox, Options, Query,
-    Quotas,
+    Ack, Changes, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Options, Query, Quotas,
+    Retention,
 };
 use mq9_core::time::Now;
 use mq9_runtime::{OpenStore, clock};
@@ -17,12 +17,12 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::batch::{append_many, number_of};
+use crate::enum_names;
 use crate::errors::{Failure, Result};
 use crate::messages::{Completion, Message, Sent, Waiting, to_python};
 use crate::policy_changes::PolicyChanges;
 use crate::types::{Damage, MailboxInfo, StoreInfo};
 use crate::wait::wait_durable;
-use crate::words;
 
 /// An instant given by the caller: wall and monotonic milliseconds.
 type Given = Option<(u64, u64)>;
@@ -102,7 +102,7 @@ impl Store {
         read_only: bool,
         now: Given,
     ) -> Result<Store> {
-        let sync = words::sync_mode(sync, sync_interval_ms)?;
+        let sync = enum_names::sync_mode(sync, sync_interval_ms)?;
         let options = Options {
             segment_bytes,
             allocate_bytes,
@@ -203,8 +203,8 @@ impl Store {
             latest,
             work_queue,
             public,
-            tier: words::tier(tier)?,
-            discard: words::discard(discard)?,
+            tier: enum_names::tier(tier)?,
+            discard: enum_names::discard(discard)?,
             max_msgs,
             max_bytes,
             max_msg_size,
@@ -212,7 +212,7 @@ impl Store {
             ack_wait_ms,
             max_deliver,
             max_ack_pending,
-            group_ttl_ms: words::group_ttl(group_ttl_ms),
+            group_ttl_ms: enum_names::group_ttl(group_ttl_ms),
             dedup_window_ms,
             dead_letter: dead_letter.map(Box::from),
             owner: owner.map(Box::from),
@@ -292,7 +292,7 @@ impl Store {
         ttl_ms: u64,
         now: Given,
     ) -> Result<i64> {
-        let level = words::level("level", level)?;
+        let level = enum_names::level("level", level)?;
         let (payload, headers) = (&*payload, headers.as_deref().unwrap_or_default());
         let send = mq9_core::store::Send { level, key, tags, headers, payload, delay_ms, ttl_ms };
         self.write(py, now, |store, now| Ok(number_of(store.send(address, &send, now)?)))
@@ -323,8 +323,8 @@ impl Store {
         wait_ms: u64,
         now: Given,
     ) -> Result<Bound<'py, PyAny>> {
-        let start = words::start(deliver, from_time_ms, from_id)?;
-        let max_level = words::level("max_level", max_level)?;
+        let start = enum_names::start(deliver, from_time_ms, from_id)?;
+        let max_level = enum_names::level("max_level", max_level)?;
         if group.is_none() && (member.is_some() || force) {
             let field = if force { "force" } else { "member" };
             return Err(Failure::invalid(field, "it needs a group"));
@@ -402,7 +402,7 @@ impl Store {
         delay_ms: u64,
         now: Given,
     ) -> Result<()> {
-        let kind = words::ack_kind(kind, only, delay_ms)?;
+        let kind = enum_names::ack_kind(kind, only, delay_ms)?;
         let ack = Ack { address, group, msg_ids: &msg_ids, kind };
         self.enter(py, |open| open.write(|store| Ok(store.ack(&ack, clock::given(now))?)))
     }
@@ -549,7 +549,7 @@ impl Store {
 
     /// Keeps segments from `segment` on for a reader of the log, dead ones up to `most_bytes`; 0 keeps none.
     fn keep_segments(&self, py: Python<'_>, segment: u32, most_bytes: u64) -> Result<()> {
-        let kept = Kept { from_segment: segment, most_bytes };
+        let kept = Retention { from_segment: segment, most_bytes };
         let kept = (most_bytes > 0).then_some(kept);
         self.enter(py, |open| {
             open.store().lock().keep(kept);

@@ -6,7 +6,7 @@ use mq9_core::store;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::words;
+use crate::enum_names;
 
 /// How a mailbox behaves; 0 is no limit wherever a limit is meant.
 #[pyclass(frozen, get_all, module = "mq9._core")]
@@ -51,8 +51,8 @@ impl Policy {
             latest: policy.latest,
             work_queue: policy.work_queue,
             public: policy.public,
-            tier: words::of_tier(policy.tier),
-            discard: words::of_discard(policy.discard),
+            tier: enum_names::of_tier(policy.tier),
+            discard: enum_names::of_discard(policy.discard),
             max_msgs: policy.max_msgs,
             max_bytes: policy.max_bytes,
             max_msg_size: policy.max_msg_size,
@@ -60,7 +60,7 @@ impl Policy {
             ack_wait_ms: policy.ack_wait_ms,
             max_deliver: policy.max_deliver,
             max_ack_pending: policy.max_ack_pending,
-            group_ttl_ms: words::of_group_ttl(policy.group_ttl_ms),
+            group_ttl_ms: enum_names::of_group_ttl(policy.group_ttl_ms),
             dedup_window_ms: policy.dedup_window_ms,
             dead_letter: policy.dead_letter.map(String::from),
             owner: policy.owner.map(String::from),
@@ -293,7 +293,7 @@ impl Damage {
         };
         let (mailbox, text) = (mailbox.cloned(), damage.to_string());
         let messages = lost.messages + u64::from(msg_id.is_some());
-        let kind = words::of_damage(&kind);
+        let kind = enum_names::of_damage(&kind);
         Damage { file, offset, bytes, kind, mailbox, msg_id, messages, set_aside, text }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use mq9_core::disk::Disk;
 use mq9_core::log::{SyncMode, names};
 use mq9_core::mailbox::Policy;
-use mq9_core::store::{Kept, NewMailbox, Options as StoreOptions, Send, Store};
+use mq9_core::store::{NewMailbox, Options as StoreOptions, Retention, Send, Store};
 use mq9_export::{Error, Export, Options, Summary};
 use mq9_sim::SimDisk;
 use world::{SimTree, at, every_row, fetch, log_of_everything, open};
@@ -112,7 +112,7 @@ fn copies_made_by_compaction_are_no_new_messages() {
 }
 
 /// A store of which everything but the newest is dead, with what it keeps for a reader.
-fn dead_log(kept: Option<Kept>) -> SimDisk {
+fn dead_log(kept: Option<Retention>) -> SimDisk {
     let log = SimDisk::new();
     let mut store = small(&log, SyncMode::None);
     store.keep(kept);
@@ -132,11 +132,11 @@ fn dead_log(kept: Option<Kept>) -> SimDisk {
 
 #[test]
 fn unexported_segments_are_kept_up_to_a_limit_and_what_is_missing_is_told() {
-    let all = dead_log(Some(Kept { from_segment: 1, most_bytes: 1 << 30 }));
+    let all = dead_log(Some(Retention { from_segment: 1, most_bytes: 1 << 30 }));
     let summary = export(&all, &SimDisk::new());
     assert_eq!((summary.messages, summary.gaps), (300, 0));
 
-    let some = dead_log(Some(Kept { from_segment: 1, most_bytes: 20 << 10 }));
+    let some = dead_log(Some(Retention { from_segment: 1, most_bytes: 20 << 10 }));
     let summary = export(&some, &SimDisk::new());
     assert!((50..250).contains(&summary.messages), "{summary:?}");
     assert_eq!(summary.gaps, 1);

@@ -251,7 +251,7 @@ impl Group {
 
     /// Lets go of up to `most` deliveries of a group that is used no more: to drop them all at once takes a while. Returns
     /// how many it were.
-    pub fn crumble(&mut self, most: usize) -> usize {
+    pub fn drop_some(&mut self, most: usize) -> usize {
         for done in 0..most {
             let Some((msg_id, delivery)) = self.deliveries.pop_first() else { return done };
             self.let_go(msg_id, &delivery);

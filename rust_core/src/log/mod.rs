@@ -3,7 +3,6 @@
 //! Owns segments, the write buffer and what is durable; knows nothing of what records mean.
 //! Appending fills a buffer, [`Log::flush`] writes it, the [`Syncer`] makes it durable.
 
-mod ahead;
 mod lsn;
 pub mod names;
 mod pace;
@@ -11,18 +10,19 @@ mod read;
 mod refusals;
 mod scan;
 mod segment;
+mod segment_prepare;
 mod sync;
 mod units;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use ahead::{EmptySegment, FullSegment, NewSegment};
 pub use lsn::Lsn;
 pub use read::ReadError;
 pub use refusals::Refusals;
 pub use scan::{Found, Scan};
 pub use segment::{FIRST_RECORD, Header, Segment};
+pub use segment_prepare::{EmptySegment, FullSegment, NewSegment};
 pub use sync::{SyncMode, SyncThread, Syncer};
 pub use units::Units;
 

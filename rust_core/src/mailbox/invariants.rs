@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{EXPIRES, Entry, KEYED, Mailbox, Sideline};
+use super::{EXPIRES, Entry, Extras, KEYED, Mailbox};
 use crate::log::Lsn;
 
 impl Mailbox {
@@ -17,16 +17,16 @@ impl Mailbox {
         assert_eq!(self.visible(), entries.len(), "messages of {address}");
         let next_id = self.next_id;
         assert!(ids.last().is_none_or(|last| *last < next_id), "{address} gives ids again");
-        let nothing = Sideline::default();
-        let sideline = self.sideline().unwrap_or(&nothing);
-        let delayed = sideline.delayed.iter().map(|(_, delayed)| u64::from(delayed.len));
+        let nothing = Extras::default();
+        let extras = self.extras().unwrap_or(&nothing);
+        let delayed = extras.delayed.iter().map(|(_, delayed)| u64::from(delayed.len));
         let bytes = entries.iter().map(|entry| u64::from(entry.len)).chain(delayed).sum::<u64>();
         assert_eq!(self.bytes, bytes, "bytes of {address}");
-        sideline.check_invariants(address, &entries);
+        extras.check_invariants(address, &entries);
     }
 }
 
-impl Sideline {
+impl Extras {
     fn check_invariants(&self, address: &str, entries: &[Entry]) {
         let with = |is_so: fn(&Entry) -> bool| -> BTreeSet<u64> {
             entries.iter().filter(|entry| is_so(entry)).map(|entry| entry.msg_id).collect()

@@ -5,6 +5,7 @@ mod blocks;
 mod by_id;
 mod chunk;
 mod chunks;
+mod extras;
 mod invariants;
 pub mod lane;
 mod lane_codec;
@@ -12,7 +13,6 @@ mod level;
 mod packing;
 mod policy;
 mod sent_ids;
-mod sideline;
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -22,12 +22,12 @@ use smol_str::SmolStr;
 
 pub use address::{MAX_ADDRESS, check_address, check_name};
 pub use by_id::ById;
+pub use extras::{Delayed, Extras};
 pub use lane::{Entry, Lane};
 pub use lane_codec::{LanePart, LaneSnapshot};
 pub use level::{LEVELS, Level};
 pub use policy::{DEDUP_WINDOW_MS, Discard, Policy, Tier};
 pub use sent_ids::{MAX_SENT_IDS, Sent, SentIds};
-pub use sideline::{Delayed, Sideline};
 
 /// Entry flag: the message has a key.
 pub const KEYED: u8 = 1;
@@ -54,7 +54,7 @@ pub struct Mailbox {
     /// One lane per level that has ever been used, most important first. Most mailboxes only ever have one.
     lanes: SmallVec<[(Level, Lane); 1]>,
     policy: Option<Box<Policy>>,
-    sideline: Option<Box<Sideline>>,
+    extras: Option<Box<Extras>>,
 }
 
 impl Mailbox {
@@ -69,7 +69,7 @@ impl Mailbox {
             bytes: 0,
             lanes: SmallVec::new(),
             policy: None,
-            sideline: None,
+            extras: None,
         }
     }
 
@@ -84,18 +84,18 @@ impl Mailbox {
     }
 
     /// What only some mailboxes have: keys, expiries, delayed messages, memory payloads.
-    pub fn sideline(&self) -> Option<&Sideline> {
-        self.sideline.as_deref()
+    pub fn extras(&self) -> Option<&Extras> {
+        self.extras.as_deref()
     }
 
     /// The same, made on first use.
-    pub fn sideline_mut(&mut self) -> &mut Sideline {
-        self.sideline.get_or_insert_default()
+    pub fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
     }
 
     /// The ids of sends, if there are any.
     pub fn sent_ids_mut(&mut self) -> Option<&mut SentIds> {
-        self.sideline.as_mut()?.sent_ids.as_deref_mut()
+        self.extras.as_mut()?.sent_ids.as_deref_mut()
     }
 
     /// True once `now_ms` has reached its expiry.
@@ -115,7 +115,7 @@ impl Mailbox {
 
     /// All messages held, delayed ones included.
     pub fn messages(&self) -> usize {
-        self.visible() + self.sideline().map_or(0, |s| s.delayed.len())
+        self.visible() + self.extras().map_or(0, |s| s.delayed.len())
     }
 
     /// Replaces all lanes, as read from a checkpoint. Their bytes are counted when all is read.
@@ -166,8 +166,8 @@ impl Mailbox {
     pub fn take(&mut self, msg_id: u64) -> Option<Entry> {
         let entry = self.lanes.iter_mut().find_map(|(_, lane)| lane.remove(msg_id))?;
         self.bytes = self.bytes.saturating_sub(u64::from(entry.len));
-        if let Some(sideline) = &mut self.sideline {
-            sideline.forget(&entry);
+        if let Some(extras) = &mut self.extras {
+            extras.forget(&entry);
         }
         Some(entry)
     }
@@ -185,7 +185,7 @@ impl Mailbox {
             bytes: std::mem::take(&mut self.bytes),
             lanes: std::mem::take(&mut self.lanes),
             policy: None,
-            sideline: self.sideline.as_mut().map(|sideline| Box::new(sideline.take_messages())),
+            extras: self.extras.as_mut().map(|extras| Box::new(extras.take_messages())),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::dead_letter::Reason;
+use super::indexes::{GroupIx, SlotIx};
 use super::{Store, space_for, space_for_unit};
 use crate::error::{Error, Result};
 use crate::group::{Pick, ranges};
@@ -82,7 +83,7 @@ impl Store {
     }
 
     /// The group has done with these messages; a work queue removes them.
-    fn confirm(&mut self, index: u32, at: usize, msg_ids: &[u64], now: Now) -> Result<()> {
+    fn confirm(&mut self, index: SlotIx, at: GroupIx, msg_ids: &[u64], now: Now) -> Result<()> {
         let Some(slot) = self.state.in_use(index) else { return Ok(()) };
         let Some(group) = slot.known_group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
         let address = slot.mailbox.address.clone();
@@ -103,7 +104,7 @@ impl Store {
     }
 
     /// What [`Store::confirm`] does once it is in the log.
-    pub(super) fn confirmed(&mut self, index: u32, at: usize, msg_ids: &[u64]) {
+    pub(super) fn confirmed(&mut self, index: SlotIx, at: GroupIx, msg_ids: &[u64]) {
         self.state.confirm(index, at, msg_ids.iter().copied());
         if self.state.slot(index).is_some_and(|slot| slot.mailbox.policy().work_queue) {
             for &msg_id in msg_ids {
@@ -116,8 +117,8 @@ impl Store {
 
     fn give_back(
         &mut self,
-        index: u32,
-        at: usize,
+        index: SlotIx,
+        at: GroupIx,
         msg_ids: &[u64],
         delay_ms: u64,
         now: Now,
@@ -148,7 +149,7 @@ impl Store {
         Ok(())
     }
 
-    fn extend(&mut self, index: u32, at: usize, msg_ids: &[u64], until_ms: u64) {
+    fn extend(&mut self, index: SlotIx, at: GroupIx, msg_ids: &[u64], until_ms: u64) {
         if let Some(slot) = self.state.slot_mut(index)
             && let Some(group) = slot.group_mut(at)
         {
@@ -158,13 +159,13 @@ impl Store {
         }
     }
 
-    fn terminate(&mut self, index: u32, at: usize, msg_id: u64, now: Now) -> Result<()> {
+    fn terminate(&mut self, index: SlotIx, at: GroupIx, msg_id: u64, now: Now) -> Result<()> {
         let Some(pick) = self.delivered(index, at, msg_id) else { return Ok(()) };
         self.dead_letter(index, at, &pick, Reason::Terminated, now)
     }
 
     /// A message that the group was given and has not done with, while it is stored.
-    fn delivered(&self, index: u32, at: usize, msg_id: u64) -> Option<Pick> {
+    fn delivered(&self, index: SlotIx, at: GroupIx, msg_id: u64) -> Option<Pick> {
         let slot = self.state.slot(index)?;
         let pending = slot.group(at)?.group.pending(msg_id)?;
         let (level, entry) = slot.mailbox.get(msg_id)?;

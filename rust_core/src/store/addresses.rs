@@ -5,6 +5,8 @@
 
 use std::hash::BuildHasher;
 
+use super::indexes::SlotIx;
+
 /// The slots of all addresses, 8 bytes each and as many vacant. The hash is kept, so that a growing table and most
 /// failed comparisons need not look at slots, which are rarely in the processor's cache.
 #[derive(Default)]
@@ -19,11 +21,11 @@ pub struct Addresses {
 #[derive(Clone, Copy)]
 struct Known {
     hash: u32,
-    slot: u32,
+    slot: SlotIx,
 }
 
 /// A place without an entry. No slot has this index: there would be no memory for so many.
-const VACANT: Known = Known { hash: 0, slot: u32::MAX };
+const VACANT: Known = Known { hash: 0, slot: SlotIx(u32::MAX) };
 
 /// Places of the first table.
 const FIRST: usize = 8;
@@ -41,23 +43,23 @@ impl Addresses {
     }
 
     /// The slot of an address; `has` tells whether a slot has it.
-    pub fn find(&self, address: &str, has: impl Fn(u32) -> bool) -> Option<u32> {
+    pub fn find(&self, address: &str, has: impl Fn(SlotIx) -> bool) -> Option<SlotIx> {
         self.find_hash(self.hash(address), has)
     }
 
     /// The slot of an address of which the hash is known.
     #[inline]
-    pub fn find_hash(&self, hash: u32, has: impl Fn(u32) -> bool) -> Option<u32> {
+    pub fn find_hash(&self, hash: u32, has: impl Fn(SlotIx) -> bool) -> Option<SlotIx> {
         let at = self.position(hash, has)?;
         self.places.get(at).map(|known| known.slot)
     }
 
     /// Adds an address that is not there yet.
-    pub fn add(&mut self, address: &str, slot: u32) {
+    pub fn add(&mut self, address: &str, slot: SlotIx) {
         self.add_hash(self.hash(address), slot);
     }
 
-    fn add_hash(&mut self, hash: u32, slot: u32) {
+    fn add_hash(&mut self, hash: u32, slot: SlotIx) {
         if self.len >= self.places.len() / 8 * 5 {
             self.grow();
         }
@@ -66,11 +68,11 @@ impl Addresses {
     }
 
     /// Forgets the address of a slot.
-    pub fn remove(&mut self, address: &str, slot: u32) {
+    pub fn remove(&mut self, address: &str, slot: SlotIx) {
         self.remove_hash(self.hash(address), slot);
     }
 
-    fn remove_hash(&mut self, hash: u32, slot: u32) {
+    fn remove_hash(&mut self, hash: u32, slot: SlotIx) {
         let hole = self.position(hash, |known| known == slot);
         debug_assert!(hole.is_some(), "the address of slot {slot} is not there");
         let Some(mut hole) = hole else { return };
@@ -92,7 +94,7 @@ impl Addresses {
     }
 
     /// Panics unless there is an entry for each of these, and no other. For tests.
-    pub fn check_invariants<'a>(&self, all: impl Iterator<Item = (&'a str, u32)>) {
+    pub fn check_invariants<'a>(&self, all: impl Iterator<Item = (&'a str, SlotIx)>) {
         let mut count = 0;
         for (address, slot) in all {
             count += 1;
@@ -109,7 +111,7 @@ impl Addresses {
     }
 
     #[inline]
-    fn position(&self, hash: u32, has: impl Fn(u32) -> bool) -> Option<usize> {
+    fn position(&self, hash: u32, has: impl Fn(SlotIx) -> bool) -> Option<usize> {
         let mut at = self.home(hash);
         loop {
             let known = *self.places.get(at)?;
@@ -178,7 +180,7 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 0..48usize), 1..400),
         ) {
             let (mut addresses, mut model) = (Addresses::default(), BTreeMap::new());
-            for (slot, (add, which)) in (0..).zip(steps) {
+            for (slot, (add, which)) in (0..).map(SlotIx).zip(steps) {
                 if let Some(slot) = model.remove(&which) {
                     addresses.remove_hash(hashes[which], slot);
                 }

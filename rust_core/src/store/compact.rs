@@ -141,7 +141,7 @@ impl Store {
         let Some(index) = self.state.find(message.address) else { return Ok(false) };
         let Some(slot) = self.state.slot_of(index, number) else { return Ok(false) };
         let place = if kind == kind::DELAYED {
-            slot.mailbox.sideline().and_then(|s| s.delayed.get(message.msg_id)).map(|d| d.at)
+            slot.mailbox.extras().and_then(|s| s.delayed.get(message.msg_id)).map(|d| d.at)
         } else {
             slot.mailbox.get(message.msg_id).map(|(_, entry)| entry.at)
         };
@@ -187,7 +187,7 @@ impl Store {
 
     /// Segments without live messages that no checkpoint needs, nor a reader of the log.
     fn removable(&self) -> Vec<u32> {
-        if !self.state.graves_are_settled() {
+        if !self.state.removed_are_counted_out() {
             return Vec::new();
         }
         let limit = self.log.active().min(self.checkpoints.floor());

@@ -1,5 +1,6 @@
 //! Creating mailboxes.
 
+use super::indexes::SlotIx;
 use super::{Store, space_for};
 use crate::error::{Error, Result};
 use crate::log::Space;
@@ -83,7 +84,7 @@ impl Store {
     }
 
     /// Adds a mailbox whose address is free and returns its slot.
-    pub(super) fn add_mailbox(&mut self, new: &NewMailbox<'_>, now: Now) -> Result<u32> {
+    pub(super) fn add_mailbox(&mut self, new: &NewMailbox<'_>, now: Now) -> Result<SlotIx> {
         let number = self.state.next_number;
         let created_ms = now.wall_ms;
         let expires_ms = match new.ttl_ms {
@@ -101,11 +102,11 @@ impl Store {
     }
 
     /// Takes a mailbox out of the state; who waits for it is told.
-    pub(super) fn drop_mailbox(&mut self, index: u32) {
+    pub(super) fn drop_mailbox(&mut self, index: SlotIx) {
         if let Some(slot) = self.state.slot(index) {
             let address = slot.mailbox.address.to_string();
             self.fail_waiters(index, &address);
-            self.state.bury(index);
+            self.state.remove_mailbox(index);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::create::NewMailbox;
+use super::indexes::{GroupIx, SlotIx};
 use super::{Send, Store, space_for_unit};
 use crate::error::{Error, Result};
 use crate::group::{Pick, ranges};
@@ -43,8 +44,8 @@ impl Store {
     /// Moves the returned messages of a group that have reached `max_deliver`, at most so many.
     pub(super) fn bury_exhausted(
         &mut self,
-        index: u32,
-        at: usize,
+        index: SlotIx,
+        at: GroupIx,
         max_deliver: u32,
         most: usize,
         now: Now,
@@ -66,8 +67,8 @@ impl Store {
     /// done with the original, in one atomic unit. Without a dead-letter mailbox it is only done with.
     pub(super) fn dead_letter(
         &mut self,
-        index: u32,
-        at: usize,
+        index: SlotIx,
+        at: GroupIx,
         pick: &Pick,
         reason: Reason,
         now: Now,
@@ -135,7 +136,13 @@ impl Store {
     }
 
     /// The group has done with a message for which there is no dead-letter mailbox.
-    fn give_up(&mut self, index: u32, at: usize, dead: DeadLetter<'_>, now: Now) -> Result<()> {
+    fn give_up(
+        &mut self,
+        index: SlotIx,
+        at: GroupIx,
+        dead: DeadLetter<'_>,
+        now: Now,
+    ) -> Result<()> {
         let work_queue =
             self.state.slot(index).is_some_and(|slot| slot.mailbox.policy().work_queue);
         if !self.state.in_memory(index) {
@@ -159,7 +166,7 @@ impl Store {
         address: &str,
         owner: Option<Box<str>>,
         now: Now,
-    ) -> Result<u32> {
+    ) -> Result<SlotIx> {
         // An expired one that has not been swept yet still holds the address.
         if let Some(expired) = self.state.find(address) {
             self.expire_mailbox(expired, now);
@@ -169,7 +176,7 @@ impl Store {
     }
 
     /// Reads a single message; `None` if it is damaged and has been taken out.
-    fn read_one(&mut self, index: u32, pick: &Pick) -> Result<Option<super::Fetched>> {
+    fn read_one(&mut self, index: SlotIx, pick: &Pick) -> Result<Option<super::Fetched>> {
         let picks: [(_, Entry, u32); 1] = [(pick.level, pick.entry, pick.count)];
         match self.read(index, &picks) {
             Ok(batch) => Ok(Some(batch)),

@@ -26,9 +26,9 @@ impl Store {
         let wanted: Vec<u64> = self
             .state
             .slot(index)
-            .and_then(|slot| slot.mailbox.sideline())
+            .and_then(|slot| slot.mailbox.extras())
             .into_iter()
-            .flat_map(|sideline| sideline.delayed.iter_from(from))
+            .flat_map(|extras| extras.delayed.iter_from(from))
             .filter(|(_, delayed)| !is_over(delayed, now))
             .take(limit)
             .enumerate()
@@ -63,8 +63,8 @@ impl Store {
     pub fn cancel_delayed(&mut self, address: &str, delay_id: u64, now: Now) -> Result<()> {
         self.tick(now);
         let index = self.lookup(address, now)?;
-        let sideline = self.state.slot(index).and_then(|slot| slot.mailbox.sideline());
-        let delayed = sideline.and_then(|sideline| sideline.delayed.get(delay_id));
+        let extras = self.state.slot(index).and_then(|slot| slot.mailbox.extras());
+        let delayed = extras.and_then(|extras| extras.delayed.get(delay_id));
         delayed.filter(|delayed| !is_over(delayed, now)).ok_or(Error::MessageNotFound)?;
         if !self.state.in_memory(index) {
             let op = Op::DelayEnded { delay_id };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::damage::{Damage, DamageKind};
 use super::dead_letter::Reason;
 use super::fetched::Fetched;
+use super::indexes::{GroupIx, SlotIx};
 use super::slot::Slot;
 use super::{Store, space_for};
 use crate::error::{Error, Result};
@@ -148,7 +149,7 @@ impl Store {
     }
 
     /// Where reading starts. A new or forced group is pinned there.
-    fn begin(&mut self, index: u32, request: &Fetch, now: Now) -> Result<[u64; LEVELS]> {
+    fn begin(&mut self, index: SlotIx, request: &Fetch, now: Now) -> Result<[u64; LEVELS]> {
         let Some(slot) = self.state.in_use(index) else { return Ok([0; LEVELS]) };
         let start = start(&slot.mailbox, request.start);
         let Some(group) = &request.group else { return Ok(start) };
@@ -178,7 +179,7 @@ impl Store {
     /// What the request gets now; empty if there is nothing.
     pub(super) fn try_fetch(
         &mut self,
-        index: u32,
+        index: SlotIx,
         request: &Fetch,
         cursors: &[u64; LEVELS],
         now: Now,
@@ -201,7 +202,7 @@ impl Store {
 
     fn fetch_for_nobody(
         &mut self,
-        index: u32,
+        index: SlotIx,
         request: &Fetch,
         cursors: &[u64; LEVELS],
         now: Now,
@@ -228,7 +229,7 @@ impl Store {
 
     fn fetch_for_group(
         &mut self,
-        index: u32,
+        index: SlotIx,
         request: &Fetch,
         group: &GroupFetch,
         now: Now,
@@ -282,12 +283,12 @@ impl Store {
     /// expired go on the way.
     fn plan(
         &mut self,
-        index: u32,
+        index: SlotIx,
         request: &Fetch,
         group: &GroupFetch,
         member: &Member,
         now: Now,
-    ) -> Option<(usize, Plan)> {
+    ) -> Option<(GroupIx, Plan)> {
         loop {
             let slot = self.state.slot(index)?;
             let at = slot.find_group(&group.name)?;
@@ -309,7 +310,7 @@ impl Store {
     /// Reads messages. Damaged ones are reported and taken out of the mailbox.
     pub(super) fn read(
         &mut self,
-        index: u32,
+        index: SlotIx,
         picks: &[(Level, Entry, u32)],
     ) -> std::result::Result<Fetched, Unread> {
         if self.state.in_memory(index) {
@@ -340,9 +341,9 @@ impl Store {
         Ok(batch)
     }
 
-    fn read_memory(&self, index: u32, picks: &[(Level, Entry, u32)]) -> Fetched {
-        let sideline = self.state.slot(index).and_then(|slot| slot.mailbox.sideline());
-        let payload = |entry: &Entry| sideline.and_then(|s| s.memory.get(&entry.msg_id));
+    fn read_memory(&self, index: SlotIx, picks: &[(Level, Entry, u32)]) -> Fetched {
+        let extras = self.state.slot(index).and_then(|slot| slot.mailbox.extras());
+        let payload = |entry: &Entry| extras.and_then(|s| s.memory.get(&entry.msg_id));
         let mut bytes = Vec::new();
         let mut spans = Vec::with_capacity(picks.len());
         for (level, entry, count) in picks {
@@ -358,7 +359,7 @@ impl Store {
     }
 
     /// Reports an unreadable message, sets its bytes aside and takes it out.
-    fn lose(&mut self, index: u32, entry: &Entry) {
+    fn lose(&mut self, index: SlotIx, entry: &Entry) {
         let mailbox = self
             .state
             .slot(index)
@@ -379,7 +380,7 @@ impl Store {
     }
 
     /// How long a member may hold messages of a mailbox.
-    pub(super) fn ack_wait(&self, index: u32, asked_ms: u64) -> u64 {
+    pub(super) fn ack_wait(&self, index: SlotIx, asked_ms: u64) -> u64 {
         let policy = self.state.slot(index).map_or(0, |slot| slot.mailbox.policy().ack_wait_ms);
         [asked_ms, policy].into_iter().find(|&ms| ms > 0).unwrap_or(self.options.ack_wait_ms)
     }
@@ -427,8 +428,8 @@ fn start(mailbox: &Mailbox, start: Start) -> [u64; LEVELS] {
 pub(super) fn is_expired(mailbox: &Mailbox, entry: &Entry, now: Now) -> bool {
     entry.flags & EXPIRES != 0
         && mailbox
-            .sideline()
-            .and_then(|sideline| sideline.expiries.get(entry.msg_id))
+            .extras()
+            .and_then(|extras| extras.expiries.get(entry.msg_id))
             .is_some_and(|(expires_ms, _)| now.wall_ms >= *expires_ms)
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::indexes::{GroupIx, SlotIx};
 use super::timers::Timer;
 use super::{Store, space_for};
 use crate::error::{Error, Result};
@@ -29,7 +30,13 @@ impl Store {
     }
 
     /// Removes the group of an index, for one of [`cause`].
-    pub(super) fn drop_group(&mut self, index: u32, at: usize, cause: u8, now: Now) -> Result<()> {
+    pub(super) fn drop_group(
+        &mut self,
+        index: SlotIx,
+        at: GroupIx,
+        cause: u8,
+        now: Now,
+    ) -> Result<()> {
         let Some(slot) = self.state.in_use(index) else { return Ok(()) };
         let Some(group) = slot.known_group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
         let address = slot.mailbox.address.clone();
@@ -47,29 +54,29 @@ impl Store {
     }
 
     /// Whether a member has messages of a group, whose time has not ended.
-    fn is_held(&self, index: u32, at: usize) -> bool {
+    fn is_held(&self, index: SlotIx, at: GroupIx) -> bool {
         let group = self.state.slot(index).and_then(|slot| slot.group(at));
         group.is_some_and(|group| group.group.leases() > 0)
     }
 
     /// A group is fetched from or acknowledges. Which is not recorded: after a restart its time begins anew.
-    pub(super) fn note_use(&mut self, index: u32, at: usize, now: Now) {
+    pub(super) fn note_use(&mut self, index: SlotIx, at: GroupIx, now: Now) {
         let ttl_ms = self.group_ttl_ms(index);
         self.state.note_use(index, at, ttl_ms, now);
     }
 
     /// All groups count as used when the store is opened.
     pub(super) fn note_use_of_all(&mut self, now: Now) {
-        for index in 0..self.state.slot_count() {
-            let groups = self.state.slot(index).map_or(0, |slot| slot.group_places());
-            for at in 0..groups {
+        for index in self.state.indexes(0) {
+            let groups = self.state.slot(index).map(|slot| slot.group_places());
+            for at in groups.into_iter().flatten() {
                 self.note_use(index, at, now);
             }
         }
     }
 
     /// How long a group of a mailbox lives that nobody uses; 0 is for ever.
-    pub(super) fn group_ttl_ms(&self, index: u32) -> u64 {
+    pub(super) fn group_ttl_ms(&self, index: SlotIx) -> u64 {
         match self.state.slot(index).map_or(0, |slot| slot.mailbox.policy().group_ttl_ms) {
             0 => self.options.group_ttl_ms,
             Policy::NEVER => 0,
@@ -79,7 +86,7 @@ impl Store {
 
     /// A group goes if nobody has used it for long enough, holds messages of it or waits for it.
     pub(super) fn on_idle(&mut self, timer: Timer, now: Now) {
-        let (index, at) = (timer.slot, timer.id as usize);
+        let (index, at) = (timer.slot, GroupIx::from_timer(timer.id));
         let ttl_ms = self.group_ttl_ms(index);
         let Some(group) = self.state.slot_mut(index).and_then(|slot| slot.group_mut(at)) else {
             return;

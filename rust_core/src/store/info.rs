@@ -1,5 +1,6 @@
 //! What is in the store, for operators and tests.
 
+use super::indexes::SlotIx;
 use super::{Amount, Store};
 use crate::error::Result;
 use crate::mailbox::{LEVELS, Policy};
@@ -71,9 +72,9 @@ impl Store {
     /// Up to `limit` mailboxes from slot `from` on, and the slot to go on with.
     pub fn mailboxes(&self, from: u32, limit: usize) -> (Vec<MailboxInfo>, Option<u32>) {
         let mut list = Vec::new();
-        for index in from..self.state.slot_count() {
+        for index in self.state.indexes(from) {
             if list.len() >= limit {
-                return (list, Some(index));
+                return (list, Some(index.0));
             }
             if self.state.slot(index).is_some() {
                 list.push(self.describe(index));
@@ -104,19 +105,19 @@ impl Store {
         self.state.usage.of_name(owner)
     }
 
-    fn describe(&self, index: u32) -> MailboxInfo {
+    fn describe(&self, index: SlotIx) -> MailboxInfo {
         let Some(slot) = self.state.in_use(index) else { return MailboxInfo::empty() };
         let mailbox = &slot.mailbox;
-        let sideline = mailbox.sideline();
+        let extras = mailbox.extras();
         MailboxInfo {
             address: mailbox.address.to_string(),
-            desc: sideline.map_or_else(String::new, |s| s.desc.to_string()),
+            desc: extras.map_or_else(String::new, |s| s.desc.to_string()),
             created_ms: mailbox.created_ms,
             expires_ms: mailbox.expires_ms,
             messages: mailbox.visible() as u64,
-            delayed: sideline.map_or(0, |s| s.delayed.len() as u64),
+            delayed: extras.map_or(0, |s| s.delayed.len() as u64),
             bytes: mailbox.bytes,
-            sent_id_bytes: sideline.map_or(0, |s| s.sent_id_bytes()),
+            sent_id_bytes: extras.map_or(0, |s| s.sent_id_bytes()),
             next_id: mailbox.next_id,
             policy: mailbox.policy().clone(),
             groups: slot

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Store;
+use super::indexes::{GroupIx, SlotIx};
 use super::slot::{GroupSlot, Slot};
 use super::state::{State, counted_bytes};
 use super::timers::Timers;
@@ -25,7 +26,7 @@ impl Store {
     }
 
     /// What a connection holds must go back when it closes.
-    fn check_holders(&self, index: u32, slot: &Slot, at: usize, group: &GroupSlot) {
+    fn check_holders(&self, index: SlotIx, slot: &Slot, at: GroupIx, group: &GroupSlot) {
         for (msg_id, conn, member) in group.group.out_with_connections() {
             if *member == (Member::Conn { epoch: self.state.epoch, conn }) {
                 let noted = self.waiters.is_holder(conn, index, slot.mailbox.number, at);
@@ -47,10 +48,10 @@ impl State {
             }
         };
         // What was removed counts until it is counted out, and has its timers until then.
-        for slot in self.slots().map(|(_, slot)| slot).chain(self.graves()) {
+        for slot in self.slots().map(|(_, slot)| slot).chain(self.removed_slots()) {
             slot.mailbox.iter_from(0).for_each(|(_, entry)| count(entry.at, entry.len));
-            let sideline = slot.mailbox.sideline();
-            for (_, delayed) in sideline.into_iter().flat_map(|s| s.delayed.iter()) {
+            let extras = slot.mailbox.extras();
+            for (_, delayed) in extras.into_iter().flat_map(|s| s.delayed.iter()) {
                 count(delayed.at, delayed.len);
             }
             check_timers_of_messages(slot, &self.timers);
@@ -62,11 +63,11 @@ impl State {
             let Mailbox { ref address, expires_ms, .. } = slot.mailbox;
             assert_eq!(due_ms.unwrap_or(0), expires_ms, "when {address} expires");
             slot.groups().for_each(|group| check_timers_of_group(group, &self.timers));
-            let Some(sideline) = slot.mailbox.sideline() else { continue };
+            let Some(extras) = slot.mailbox.extras() else { continue };
             // Nobody knows these timers: there must be enough.
-            wall += sideline.expiries.len() + sideline.delayed.len();
-            wall += usize::from(sideline.sent_ids.is_some());
-            mono += usize::from(sideline.is_trimmed);
+            wall += extras.expiries.len() + extras.delayed.len();
+            wall += usize::from(extras.sent_ids.is_some());
+            mono += usize::from(extras.is_trimmed);
         }
         let timers = (self.timers.wall.len(), self.timers.mono.len());
         assert!(timers.0 >= wall && timers.1 >= mono, "{timers:?} timers for {wall} and {mono}");
@@ -92,11 +93,11 @@ impl State {
 fn check_timers_of_messages(slot: &Slot, timers: &Timers) {
     let address = &slot.mailbox.address;
     let due_ms = |timer| timers.wall.deadline(timer);
-    let Some(sideline) = slot.mailbox.sideline() else { return };
-    for (msg_id, (expires_ms, timer)) in sideline.expiries.iter() {
+    let Some(extras) = slot.mailbox.extras() else { return };
+    for (msg_id, (expires_ms, timer)) in extras.expiries.iter() {
         assert_eq!(due_ms(*timer), Some(*expires_ms), "when {msg_id} of {address} expires");
     }
-    for (delay_id, delayed) in sideline.delayed.iter() {
+    for (delay_id, delayed) in extras.delayed.iter() {
         // Later if it could not be logged when it was due.
         let is_due = due_ms(delayed.timer).is_some_and(|at_ms| at_ms >= delayed.due_ms);
         assert!(is_due, "delayed message {delay_id} of {address} is never due");

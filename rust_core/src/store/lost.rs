@@ -1,5 +1,6 @@
 //! What went with a whole segment, or with its end: counted by mailbox, not told message by message.
 
+use super::indexes::SlotIx;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -51,14 +52,14 @@ impl fmt::Display for Lost {
 
 /// Losses being counted, by segment and then by the mailbox's slot.
 #[derive(Default)]
-pub struct Losses(BTreeMap<u32, BTreeMap<u32, LostIn>>);
+pub struct Losses(BTreeMap<u32, BTreeMap<SlotIx, LostIn>>);
 
 impl Losses {
     /// Counts in a message; `msg_id` is `None` for one that was delayed.
     pub fn add(
         &mut self,
         segment: u32,
-        slot: u32,
+        slot: SlotIx,
         msg_id: Option<u64>,
         address: impl Fn() -> String,
     ) {

@@ -8,7 +8,6 @@
 
 mod ack;
 mod addresses;
-mod ahead;
 mod checkpoint;
 mod compact;
 mod create;
@@ -18,20 +17,22 @@ mod delayed;
 mod fair_lock;
 mod fetch;
 mod fetched;
-mod graves;
 mod group;
+mod indexes;
 mod info;
 mod invariants;
-mod keep;
 mod live;
 mod lost;
 mod maintain;
 mod open;
+mod prefetch;
 mod purge;
 mod query;
 mod quota;
 mod read_only;
+mod removed;
 mod replay;
+mod retention;
 mod send;
 mod send_once;
 mod slot;
@@ -55,12 +56,12 @@ pub use fair_lock::{FairLock, StoreGuard};
 pub use fetch::{Fetch, FetchOutcome, GroupFetch, MemberId, Start};
 pub use fetched::{Fetched, Meta};
 pub use info::{GroupInfo, MailboxInfo, StoreInfo};
-pub use keep::Kept;
 pub use lost::{Lost, LostIn};
 pub use maintain::{Shared, maintain};
 pub use query::Query;
 pub use quota::Quotas;
 pub use read_only::ReadOnlyDisk;
+pub use retention::Retention;
 pub use send::Send;
 pub use send_once::{MAX_SEND_ID, Once};
 pub use update::Changes;
@@ -74,6 +75,7 @@ use crate::time::Now;
 use crate::wire::op::Op;
 use crate::wire::record::{FLAG_MORE, FLAG_REST};
 use checkpoint::Checkpoints;
+use indexes::SlotIx;
 use state::{Place, State};
 use waiters::Waiters;
 
@@ -142,7 +144,7 @@ pub struct Store {
     /// Segments that compaction cannot empty.
     stuck: BTreeSet<u32>,
     /// What a reader of the log has not read yet.
-    kept: Option<Kept>,
+    kept: Option<Retention>,
     damage: Vec<Damage>,
     _lock: Box<dyn std::marker::Send + Sync>,
 }
@@ -218,12 +220,12 @@ impl Store {
     }
 
     /// The slot of a mailbox that exists now.
-    fn lookup(&self, address: &str, now: Now) -> Result<u32> {
+    fn lookup(&self, address: &str, now: Now) -> Result<SlotIx> {
         self.lookup_from(None, address, now)
     }
 
     /// The same, where `likely` may be the slot, and may be another's.
-    fn lookup_from(&self, likely: Option<u32>, address: &str, now: Now) -> Result<u32> {
+    fn lookup_from(&self, likely: Option<SlotIx>, address: &str, now: Now) -> Result<SlotIx> {
         likely
             .filter(|&at| self.state.has(at, address))
             .or_else(|| self.state.find(address))
@@ -233,7 +235,7 @@ impl Store {
 
     /// Appends records, each about the mailbox in a slot, of which all count or none. Returns where
     /// the first lies. Their space must have been reserved at once: a unit lies in one segment.
-    fn append_unit(&mut self, records: &[(u32, &Op<'_>)]) -> Option<Placed> {
+    fn append_unit(&mut self, records: &[(SlotIx, &Op<'_>)]) -> Option<Placed> {
         let mut first = None;
         for (at, (index, op)) in records.iter().enumerate() {
             let rest = if at > 0 { FLAG_REST } else { 0 };
@@ -245,14 +247,14 @@ impl Store {
     }
 
     /// Appends a record about the mailbox in slot `index`.
-    fn append(&mut self, index: u32, flags: u8, op: &Op<'_>) -> Placed {
+    fn append(&mut self, index: SlotIx, flags: u8, op: &Op<'_>) -> Placed {
         let number = self.state.slot(index).map_or(0, |slot| slot.mailbox.number);
         self.log.append(op.kind(), flags, number, |out| op.encode(out))
     }
 }
 
 /// Bytes the records of a unit may take.
-fn space_for_unit(records: &[(u32, &Op<'_>)]) -> usize {
+fn space_for_unit(records: &[(SlotIx, &Op<'_>)]) -> usize {
     records.iter().map(|(_, op)| Log::record_len(op.max_len())).sum()
 }
 

@@ -95,7 +95,7 @@ impl Store {
         damage.extend(replay_tail(&*disk, &mut on_disk, start, replay)?);
         damage.extend(on_disk.cut_short(&ends));
         on_disk.remove_unused(&*disk, start);
-        state.settle_all_graves();
+        state.count_out_all_removed();
         for (number, lost) in state.recount(&on_disk.segments, now) {
             on_disk.report_lost(&*disk, number, lost, &mut damage);
         }

@@ -22,7 +22,7 @@ impl Store {
             return Ok(0);
         }
         let next_id = mailbox.next_id;
-        let next_delay = mailbox.sideline().map_or(0, |sideline| sideline.next_delay);
+        let next_delay = mailbox.extras().map_or(0, |extras| extras.next_delay);
         if !self.state.in_memory(index) {
             let stamp = Stamp { time_ms: now.wall_ms, address };
             let op = Op::Purged(Purged { stamp, next_id, next_delay });

@@ -2,6 +2,7 @@
 
 use super::fetch::is_expired;
 use super::fetched::Fetched;
+use super::indexes::SlotIx;
 use super::{Store, space_for};
 use crate::error::{Error, Result};
 use crate::group::ranges;
@@ -51,7 +52,7 @@ impl Store {
 
     fn find(
         &mut self,
-        index: u32,
+        index: SlotIx,
         query: &Query<'_>,
         now: Now,
     ) -> std::result::Result<Fetched, super::fetch::Unread> {
@@ -81,7 +82,7 @@ impl Store {
     /// The next messages that match all but the tags, behind `position` in search order.
     fn candidates(
         &self,
-        index: u32,
+        index: SlotIx,
         query: &Query<'_>,
         position: Option<u64>,
         now: Now,
@@ -96,7 +97,7 @@ impl Store {
         };
         let page = query.limit.clamp(1, READ_AHEAD);
         let picks: Vec<(Level, Entry)> = if let Some(key) = query.key {
-            let msg_id = mailbox.sideline().and_then(|s| s.keys.get(key)).copied();
+            let msg_id = mailbox.extras().and_then(|s| s.keys.get(key)).copied();
             let message = msg_id.filter(|_| position.is_none()).and_then(|id| mailbox.get(id));
             message.into_iter().filter(wanted).collect()
         } else if query.newest {
@@ -118,7 +119,7 @@ impl Store {
 
     fn with_tags(
         &mut self,
-        index: u32,
+        index: SlotIx,
         page: &[(Level, Entry, u32)],
         tags: &[&str],
     ) -> std::result::Result<Vec<(Level, Entry, u32)>, super::fetch::Unread> {

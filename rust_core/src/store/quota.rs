@@ -3,6 +3,7 @@
 use super::Store;
 use super::create::NewMailbox;
 use super::fetch::{Fetch, FetchOutcome};
+use super::indexes::SlotIx;
 use super::send::{Send, make_room};
 use super::update::SURPLUS_AT_ONCE;
 use super::usage::is_brokers;
@@ -73,7 +74,7 @@ impl Store {
     /// counted out.
     pub(super) fn check_bytes(
         &self,
-        index: u32,
+        index: SlotIx,
         send: &Send<'_>,
         len: u64,
         besides: u64,
@@ -166,7 +167,7 @@ fn freed_by(mailbox: &Mailbox, send: &Send<'_>, len: u64) -> Result<u64> {
     let key = if delayed { "" } else { send.key };
     let size = |msg_id: u64| mailbox.get(msg_id).map_or(0, |(_, entry)| u64::from(entry.len));
     let evicted: u64 = make_room(mailbox, key, len)?.into_iter().map(size).sum();
-    let keys = mailbox.sideline().map(|sideline| &sideline.keys);
+    let keys = mailbox.extras().map(|extras| &extras.keys);
     let replaced = keys.and_then(|keys| keys.get(key)).map_or(0, |old| size(*old));
     Ok(evicted + replaced)
 }

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 
 use super::damage::{Damage, DamageKind};
 use super::fetch::MAX_NAME;
+use super::indexes::{GroupIx, SlotIx};
 use super::state::{Place, State};
 use crate::error::{Error, Result};
 use crate::group::ranges::{DeliveryRanges, IdRanges};
@@ -23,11 +24,11 @@ const MAX_LOST: u64 = 1 << 20;
 
 /// Slot and capture position of each mailbox by number.
 #[derive(Default)]
-pub struct Known(HashMap<u64, (u32, Lsn), foldhash::fast::RandomState>);
+pub struct Known(HashMap<u64, (SlotIx, Lsn), foldhash::fast::RandomState>);
 
 impl Known {
     /// Adds a mailbox whose state includes every record before `captured_at`.
-    pub fn add(&mut self, number: u64, index: u32, captured_at: Lsn) {
+    pub fn add(&mut self, number: u64, index: SlotIx, captured_at: Lsn) {
         self.0.insert(number, (index, captured_at));
     }
 
@@ -210,7 +211,7 @@ impl<'s> Replay<'s> {
     }
 
     /// Applies a record about the contents of a known mailbox; `None` if it is malformed.
-    fn change(&mut self, index: u32, op: &Op<'_>) -> Option<()> {
+    fn change(&mut self, index: SlotIx, op: &Op<'_>) -> Option<()> {
         match *op {
             Op::DelayEnded { delay_id } => self.state.end_delay(index, delay_id),
             Op::Removed { ranges, .. } => {
@@ -273,7 +274,7 @@ impl<'s> Replay<'s> {
     /// delivery and this one were delivered too, in a record that is lost.
     fn deliver(
         &mut self,
-        index: u32,
+        index: SlotIx,
         group: &str,
         member: MemberName<'_>,
         keeps: bool,
@@ -300,7 +301,7 @@ impl<'s> Replay<'s> {
     }
 
     /// The messages of a record that are still there; `None` if it is malformed.
-    fn present(&mut self, index: u32, encoded: &[u8]) -> Option<Vec<u64>> {
+    fn present(&mut self, index: SlotIx, encoded: &[u8]) -> Option<Vec<u64>> {
         let ranges = IdRanges::decode(encoded)?;
         self.note_assigned(index, ranges.runs().map(|ids| ids.end).max().unwrap_or(0))?;
         let mailbox = &self.state.slot(index)?.mailbox;
@@ -313,7 +314,7 @@ impl<'s> Replay<'s> {
 
     /// A record shows that ids below `end` have been assigned: they are not to be assigned again,
     /// even if the last message is lost. `None` if that cannot be.
-    fn note_assigned(&mut self, index: u32, end: u64) -> Option<()> {
+    fn note_assigned(&mut self, index: SlotIx, end: u64) -> Option<()> {
         let mailbox = &mut self.state.slot_mut(index)?.mailbox;
         if end.saturating_sub(mailbox.next_id) > MAX_LOST || end >= MAX_ID {
             return None;
@@ -343,20 +344,25 @@ impl<'s> Replay<'s> {
         self.orphans.retain(|(orphan, _)| *orphan != number);
         self.early.remove(&number);
         if let Some(index) = self.find(number, at) {
-            self.state.bury(index);
+            self.state.remove_mailbox(index);
             self.known.forget(number);
         }
     }
 
     /// The slot of a mailbox in which the record at `at` is still news.
-    fn find(&self, number: u64, at: Lsn) -> Option<u32> {
+    fn find(&self, number: u64, at: Lsn) -> Option<SlotIx> {
         let (index, captured_at) = *self.known.0.get(&number)?;
         (at >= captured_at).then_some(index)
     }
 
     /// The slot a message belongs to. If the mailbox's creation was lost, the message brings it back,
     /// without its policy, and what was recorded of it before.
-    fn mailbox_of(&mut self, number: u64, message: &Message<'_>, at: Lsn) -> Result<Option<u32>> {
+    fn mailbox_of(
+        &mut self,
+        number: u64,
+        message: &Message<'_>,
+        at: Lsn,
+    ) -> Result<Option<SlotIx>> {
         if self.known.has(number) {
             return Ok(self.find(number, at));
         }
@@ -374,7 +380,7 @@ impl<'s> Replay<'s> {
 
     /// The index of a group. If its start was lost it starts anew from the oldest message: better
     /// twice than never.
-    fn group_of(&mut self, index: u32, name: &str) -> Option<usize> {
+    fn group_of(&mut self, index: SlotIx, name: &str) -> Option<GroupIx> {
         check_group_name(name)?;
         match self.state.slot(index)?.find_group(name) {
             Some(at) => Some(at),

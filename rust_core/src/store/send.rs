@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::indexes::SlotIx;
 use super::state::Place;
 use super::update::SURPLUS_AT_ONCE;
 use super::{Store, space_for, space_for_unit};
@@ -102,7 +103,7 @@ impl Store {
     pub(super) fn send_now(
         &mut self,
         address: &str,
-        likely: Option<u32>,
+        likely: Option<SlotIx>,
         send: &Send<'_>,
         now: Now,
     ) -> Result<Option<u64>> {
@@ -121,7 +122,7 @@ impl Store {
     }
 
     /// The bytes of the message as stored.
-    pub(super) fn check_message(&self, index: u32, send: &Send<'_>, now: Now) -> Result<u64> {
+    pub(super) fn check_message(&self, index: SlotIx, send: &Send<'_>, now: Now) -> Result<u64> {
         send.check()?;
         let Some(slot) = self.state.in_use(index) else { return Err(Error::MessageNotFound) };
         let message = send.message(&slot.mailbox.address, 0, 0, now);
@@ -136,18 +137,18 @@ impl Store {
     /// count if the message does, and only then; carrying out what they say is left to the caller.
     pub(super) fn send_to(
         &mut self,
-        index: u32,
+        index: SlotIx,
         address: &str,
         send: &Send<'_>,
-        with: &[(u32, &Op<'_>)],
+        with: &[(SlotIx, &Op<'_>)],
         now: Now,
     ) -> Result<Option<u64>> {
         let Some(slot) = self.state.in_use(index) else { return Err(Error::MessageNotFound) };
         let mailbox = &slot.mailbox;
         let policy = mailbox.policy();
         let delayed = send.delay_ms > 0;
-        let msg_id = match mailbox.sideline() {
-            Some(sideline) if delayed => sideline.next_delay,
+        let msg_id = match mailbox.extras() {
+            Some(extras) if delayed => extras.next_delay,
             None if delayed => 0,
             _ => mailbox.next_id,
         };
@@ -179,11 +180,11 @@ impl Store {
 
     fn store_durably(
         &mut self,
-        index: u32,
+        index: SlotIx,
         message: &Message<'_>,
         delayed: bool,
         evicted: Vec<u64>,
-        with: &[(u32, &Op<'_>)],
+        with: &[(SlotIx, &Op<'_>)],
         now: Now,
     ) -> Result<()> {
         let op = if delayed { Op::Delayed(*message) } else { Op::Message(*message) };
@@ -206,11 +207,11 @@ impl Store {
     /// Appends a message, what goes with it, and `with`.
     fn append_with_removals(
         &mut self,
-        index: u32,
+        index: SlotIx,
         op: &Op<'_>,
         evicted: &[u64],
         replaced: &[u8],
-        with: &[(u32, &Op<'_>)],
+        with: &[(SlotIx, &Op<'_>)],
         now: Now,
     ) -> Result<Option<Placed>> {
         let Some(address) = self.state.in_use(index).map(|slot| slot.mailbox.address.clone())
@@ -245,7 +246,7 @@ impl Store {
 
     /// The encoded ids of what a message of this key takes the place of; empty if there is nothing. That they go is
     /// an effect of the message; who reads the log for what went on is told so.
-    pub(super) fn replaced_by(&self, index: u32, key: &str) -> Encoded {
+    pub(super) fn replaced_by(&self, index: SlotIx, key: &str) -> Encoded {
         let mut encoded = Encoded::new();
         let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else {
             return encoded;
@@ -259,14 +260,14 @@ impl Store {
                 encoded.extend_from_slice(&ids);
             }
         } else if !key.is_empty()
-            && let Some(&old) = mailbox.sideline().and_then(|sideline| sideline.keys.get(key))
+            && let Some(&old) = mailbox.extras().and_then(|extras| extras.keys.get(key))
         {
             encoded.extend_from_slice(&ranges::encode_id(old));
         }
         encoded
     }
 
-    fn store(&mut self, index: u32, message: &Message<'_>, delayed: bool, place: Place) {
+    fn store(&mut self, index: SlotIx, message: &Message<'_>, delayed: bool, place: Place) {
         if delayed {
             self.state.put_delayed(index, message, place);
         } else {
@@ -275,9 +276,14 @@ impl Store {
     }
 
     /// Messages in memory leave no trace in the log, so their `msg_id`s are reserved in blocks.
-    pub(super) fn reserve_memory_ids(&mut self, index: u32, msg_id: u64, now: Now) -> Result<()> {
-        let reserved = self.state.slot(index).and_then(|slot| slot.mailbox.sideline());
-        if reserved.is_some_and(|sideline| msg_id < sideline.reserved_ids) {
+    pub(super) fn reserve_memory_ids(
+        &mut self,
+        index: SlotIx,
+        msg_id: u64,
+        now: Now,
+    ) -> Result<()> {
+        let reserved = self.state.slot(index).and_then(|slot| slot.mailbox.extras());
+        if reserved.is_some_and(|extras| msg_id < extras.reserved_ids) {
             return Ok(());
         }
         let below = msg_id + RESERVED_IDS;
@@ -309,7 +315,7 @@ pub(super) fn make_room(mailbox: &Mailbox, key: &str, len: u64) -> Result<Vec<u6
     if unlimited || policy.latest {
         return Ok(Vec::new());
     }
-    let replaced = mailbox.sideline().and_then(|s| s.keys.get(key)).copied();
+    let replaced = mailbox.extras().and_then(|s| s.keys.get(key)).copied();
     let freed = replaced.and_then(|msg_id| mailbox.get(msg_id)).map(|(_, entry)| entry);
     let mut messages = mailbox.messages() as u64 + 1 - u64::from(freed.is_some());
     let mut bytes = mailbox.bytes + len - freed.map_or(0, |entry| u64::from(entry.len));

@@ -1,5 +1,6 @@
 //! Sending with an id: the same id again, within the mailbox's window, is the same send.
 
+use super::indexes::SlotIx;
 use super::state::State;
 use super::timers::{Purpose, Timer};
 use super::{Send, Store};
@@ -63,18 +64,18 @@ impl Store {
 
 impl State {
     /// What a send with this id was answered with within the window of the mailbox.
-    fn sent_before(&self, index: u32, id: &str, now: Now) -> Option<Option<u64>> {
+    fn sent_before(&self, index: SlotIx, id: &str, now: Now) -> Option<Option<u64>> {
         let mailbox = &self.slot(index)?.mailbox;
-        let sent = mailbox.sideline()?.sent_ids.as_ref()?.get(id)?;
+        let sent = mailbox.extras()?.sent_ids.as_ref()?.get(id)?;
         let until = sent.sent_ms.saturating_add(mailbox.policy().dedup_window());
         (now.wall_ms < until).then_some(sent.msg_id)
     }
 
     /// A message with an id was stored.
-    pub fn note_sent(&mut self, index: u32, id: &str, sent_ms: u64, msg_id: Option<u64>) {
+    pub fn note_sent(&mut self, index: SlotIx, id: &str, sent_ms: u64, msg_id: Option<u64>) {
         let Some(slot) = self.slot_mut(index) else { return };
         let owner = slot.owner;
-        let sent_ids = slot.mailbox.sideline_mut().sent_ids.get_or_insert_default();
+        let sent_ids = slot.mailbox.extras_mut().sent_ids.get_or_insert_default();
         let before = sent_ids.bytes();
         sent_ids.add(id, sent_ms, msg_id);
         let (after, timed) = (sent_ids.bytes(), sent_ids.timer.is_some());
@@ -85,12 +86,12 @@ impl State {
     }
 
     /// Forgets ids that were sent before the window of the mailbox began.
-    pub fn forget_sent_ids(&mut self, index: u32, now: Now) {
+    pub fn forget_sent_ids(&mut self, index: SlotIx, now: Now) {
         let Some(slot) = self.slot_mut(index) else { return };
         let window = slot.mailbox.policy().dedup_window();
         let owner = slot.owner;
-        let sideline = slot.mailbox.sideline_mut();
-        let Some(sent_ids) = &mut sideline.sent_ids else { return };
+        let extras = slot.mailbox.extras_mut();
+        let Some(sent_ids) = &mut extras.sent_ids else { return };
         // Those of this very millisecond count no more.
         let begin = (now.wall_ms + 1).saturating_sub(window);
         let before = sent_ids.bytes();
@@ -98,7 +99,7 @@ impl State {
         sent_ids.forget_before(begin, AT_ONCE);
         let (after, oldest) = (sent_ids.bytes(), sent_ids.oldest().map(|oldest| oldest.sent_ms));
         if oldest.is_none() {
-            sideline.sent_ids = None;
+            extras.sent_ids = None;
         }
         self.usage.change(owner, before, after);
         match oldest {
@@ -109,7 +110,7 @@ impl State {
     }
 
     /// The window of a mailbox has changed: ids that are out of it go from now on.
-    pub fn retime_sent_ids(&mut self, index: u32) {
+    pub fn retime_sent_ids(&mut self, index: SlotIx) {
         let sent_ids = self.slot_mut(index).and_then(|slot| slot.mailbox.sent_ids_mut());
         if let Some(timer) = sent_ids.and_then(|sent_ids| sent_ids.timer.take()) {
             self.timers.wall.cancel(timer);
@@ -118,9 +119,9 @@ impl State {
     }
 
     /// Sets the timer that forgets the oldest id, not before `earliest`.
-    fn time_sent_ids(&mut self, index: u32, earliest: u64) {
+    fn time_sent_ids(&mut self, index: SlotIx, earliest: u64) {
         let Some(mailbox) = self.slot(index).map(|slot| &slot.mailbox) else { return };
-        let sent_ids = mailbox.sideline().and_then(|sideline| sideline.sent_ids.as_ref());
+        let sent_ids = mailbox.extras().and_then(|extras| extras.sent_ids.as_ref());
         let Some(oldest) = sent_ids.and_then(|ids| ids.oldest()) else { return };
         let due = oldest.sent_ms.saturating_add(mailbox.policy().dedup_window()).max(earliest);
         let number = mailbox.number;

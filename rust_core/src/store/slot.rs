@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::indexes::GroupIx;
 use super::usage::OwnerIx;
 use crate::group::Group;
-use crate::mailbox::{Mailbox, Sideline};
+use crate::mailbox::{Extras, Mailbox};
 use crate::timer::TimerKey;
 
 /// A group, the timer of its earliest lease, and when it was last used.
@@ -28,33 +29,33 @@ pub struct GroupSlot {
 /// the same may be asked: to look at its leases, or to release what a closed connection holds.
 #[derive(Default)]
 struct Groups {
-    by_name: HashMap<Arc<str>, u32, foldhash::fast::RandomState>,
+    by_name: HashMap<Arc<str>, GroupIx, foldhash::fast::RandomState>,
     list: Vec<Option<GroupSlot>>,
-    free: Vec<u32>,
+    free: Vec<GroupIx>,
 }
 
 impl Groups {
-    fn find(&self, name: &str) -> Option<usize> {
-        self.by_name.get(name).map(|&at| at as usize)
+    fn find(&self, name: &str) -> Option<GroupIx> {
+        self.by_name.get(name).copied()
     }
 
-    fn add(&mut self, name: &str, group: Group) -> usize {
+    fn add(&mut self, name: &str, group: Group) -> GroupIx {
         let name: Arc<str> = name.into();
-        let at = self.free.pop().unwrap_or(self.list.len() as u32);
+        let at = self.free.pop().unwrap_or(GroupIx(self.list.len() as u32));
         let replaced = self.by_name.insert(Arc::clone(&name), at);
         debug_assert!(replaced.is_none(), "the group is there already");
-        let at = at as usize;
-        if at == self.list.len() {
+        if at.place() == self.list.len() {
             self.list.push(None);
         }
-        self.list[at] = Some(GroupSlot { name, group, timer: None, used_ms: 0, idle: None });
+        self.list[at.place()] =
+            Some(GroupSlot { name, group, timer: None, used_ms: 0, idle: None });
         at
     }
 
-    fn remove(&mut self, at: usize) -> Option<GroupSlot> {
-        let slot = self.list.get_mut(at)?.take()?;
+    fn remove(&mut self, at: GroupIx) -> Option<GroupSlot> {
+        let slot = self.list.get_mut(at.place())?.take()?;
         self.by_name.remove(&slot.name);
-        self.free.push(at as u32);
+        self.free.push(at);
         Some(slot)
     }
 }
@@ -86,9 +87,9 @@ impl Slot {
     }
 
     /// All groups with their indexes.
-    pub fn groups_by_place(&self) -> impl Iterator<Item = (usize, &GroupSlot)> {
+    pub fn groups_by_place(&self) -> impl Iterator<Item = (GroupIx, &GroupSlot)> {
         let list = self.groups.iter().flat_map(|groups| groups.list.iter().enumerate());
-        list.filter_map(|(at, group)| Some((at, group.as_ref()?)))
+        list.filter_map(|(at, group)| Some((GroupIx(at as u32), group.as_ref()?)))
     }
 
     /// Panics unless each group is found by its name, and every place is used or free. For tests.
@@ -112,30 +113,30 @@ impl Slot {
         self.groups.as_deref().map_or(0, |groups| groups.by_name.len())
     }
 
-    /// Indexes of groups are below this.
-    pub fn group_places(&self) -> usize {
-        self.groups.as_deref().map_or(0, |groups| groups.list.len())
+    /// Indexes of all groups, and of places where there was one.
+    pub fn group_places(&self) -> impl Iterator<Item = GroupIx> + use<> {
+        (0..self.groups.as_deref().map_or(0, |groups| groups.list.len() as u32)).map(GroupIx)
     }
 
     /// The group of an index, unless it was removed.
-    pub fn group(&self, at: usize) -> Option<&GroupSlot> {
-        self.groups.as_deref()?.list.get(at)?.as_ref()
+    pub fn group(&self, at: GroupIx) -> Option<&GroupSlot> {
+        self.groups.as_deref()?.list.get(at.place())?.as_ref()
     }
 
     /// The same, to change it.
-    pub fn group_mut(&mut self, at: usize) -> Option<&mut GroupSlot> {
-        self.groups.as_deref_mut()?.list.get_mut(at)?.as_mut()
+    pub fn group_mut(&mut self, at: GroupIx) -> Option<&mut GroupSlot> {
+        self.groups.as_deref_mut()?.list.get_mut(at.place())?.as_mut()
     }
 
     /// A group that somebody knows to be there: that it is not is a mistake, which tests find.
-    pub fn known_group(&self, at: usize) -> Option<&GroupSlot> {
+    pub fn known_group(&self, at: GroupIx) -> Option<&GroupSlot> {
         let group = self.group(at);
         debug_assert!(group.is_some(), "group {at} of {} is gone", self.mailbox.address);
         group
     }
 
     /// The same, to change it.
-    pub fn known_group_mut(&mut self, at: usize) -> Option<&mut GroupSlot> {
+    pub fn known_group_mut(&mut self, at: GroupIx) -> Option<&mut GroupSlot> {
         debug_assert!(self.group(at).is_some(), "group {at} of {} is gone", self.mailbox.address);
         self.group_mut(at)
     }
@@ -144,8 +145,8 @@ impl Slot {
     pub fn weight(&self) -> usize {
         let lanes = self.mailbox.lanes().iter().map(|(_, lane)| lane.shares());
         let groups = self.groups().map(|group| group.group.unshared());
-        let sideline = self.mailbox.sideline().map_or(0, Sideline::unshared);
-        lanes.sum::<usize>() + groups.sum::<usize>() + sideline
+        let extras = self.mailbox.extras().map_or(0, Extras::unshared);
+        lanes.sum::<usize>() + groups.sum::<usize>() + extras
     }
 
     /// Takes deliveries of messages that are not there out of every group.
@@ -177,17 +178,17 @@ impl Slot {
     }
 
     /// The index of a group.
-    pub fn find_group(&self, name: &str) -> Option<usize> {
+    pub fn find_group(&self, name: &str) -> Option<GroupIx> {
         self.groups.as_deref()?.find(name)
     }
 
     /// Adds a group that is not there yet and returns its index.
-    pub fn add_group(&mut self, name: &str, group: Group) -> usize {
+    pub fn add_group(&mut self, name: &str, group: Group) -> GroupIx {
         self.groups.get_or_insert_default().add(name, group)
     }
 
     /// Takes a group out. Its timers are the caller's to cancel.
-    pub fn remove_group(&mut self, at: usize) -> Option<GroupSlot> {
+    pub fn remove_group(&mut self, at: GroupIx) -> Option<GroupSlot> {
         self.groups.as_deref_mut()?.remove(at)
     }
 }

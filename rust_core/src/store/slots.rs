@@ -1,6 +1,7 @@
 //! Where slots lie: in blocks that stay where they are, so that finding one costs no trip to memory besides the
 //! slot itself, and many slots never have to be moved at once. Knows nothing of what is in a slot.
 
+use super::indexes::SlotIx;
 use super::slot::Slot;
 
 /// Slots of a block. The list of blocks of a million slots fits the processor's cache.
@@ -10,32 +11,32 @@ const BLOCK: usize = 1024;
 #[derive(Default)]
 pub struct Slots {
     blocks: Vec<Vec<Option<Slot>>>,
-    free: Vec<u32>,
+    free: Vec<SlotIx>,
     len: u32,
 }
 
 impl Slots {
-    /// How many there are, used or free.
-    pub fn len(&self) -> u32 {
-        self.len
+    /// The indexes of all of them from number `from` on, used or free.
+    pub fn indexes(&self, from: u32) -> impl Iterator<Item = SlotIx> + use<> {
+        (from..self.len).map(SlotIx)
     }
 
     /// A used slot.
     #[inline]
-    pub fn get(&self, index: u32) -> Option<&Slot> {
-        let index = index as usize;
+    pub fn get(&self, index: SlotIx) -> Option<&Slot> {
+        let index = index.0 as usize;
         self.blocks.get(index / BLOCK)?.get(index % BLOCK)?.as_ref()
     }
 
     /// A used slot, to change it.
     #[inline]
-    pub fn get_mut(&mut self, index: u32) -> Option<&mut Slot> {
+    pub fn get_mut(&mut self, index: SlotIx) -> Option<&mut Slot> {
         self.place(index)?.as_mut()
     }
 
     /// A slot that somebody knows to be in use: that it is not is a mistake, which tests find.
     #[inline]
-    pub fn in_use(&self, index: u32) -> Option<&Slot> {
+    pub fn in_use(&self, index: SlotIx) -> Option<&Slot> {
         let slot = self.get(index);
         debug_assert!(slot.is_some(), "slot {index} is not in use");
         slot
@@ -43,20 +44,20 @@ impl Slots {
 
     /// The same, to change it.
     #[inline]
-    pub fn in_use_mut(&mut self, index: u32) -> Option<&mut Slot> {
+    pub fn in_use_mut(&mut self, index: SlotIx) -> Option<&mut Slot> {
         let slot = self.get_mut(index);
         debug_assert!(slot.is_some(), "slot {index} is not in use");
         slot
     }
 
-    fn place(&mut self, index: u32) -> Option<&mut Option<Slot>> {
-        let index = index as usize;
+    fn place(&mut self, index: SlotIx) -> Option<&mut Option<Slot>> {
+        let index = index.0 as usize;
         self.blocks.get_mut(index / BLOCK)?.get_mut(index % BLOCK)
     }
 
     /// The index that the next slot gets.
-    pub fn next(&self) -> u32 {
-        self.free.last().copied().unwrap_or(self.len)
+    pub fn next(&self) -> SlotIx {
+        self.free.last().copied().unwrap_or(SlotIx(self.len))
     }
 
     /// Adds a slot; its index is what [`Slots::next`] said.
@@ -83,16 +84,16 @@ impl Slots {
     }
 
     /// Takes a slot out; its index is free.
-    pub fn take(&mut self, index: u32) -> Option<Slot> {
+    pub fn take(&mut self, index: SlotIx) -> Option<Slot> {
         let slot = self.place(index)?.take()?;
         self.free.push(index);
         Some(slot)
     }
 
     /// All used slots with their indexes.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Slot)> {
+    pub fn iter(&self) -> impl Iterator<Item = (SlotIx, &Slot)> {
         let slots = self.blocks.iter().flatten().enumerate();
-        slots.filter_map(|(index, slot)| Some((index as u32, slot.as_ref()?)))
+        slots.filter_map(|(index, slot)| Some((SlotIx(index as u32), slot.as_ref()?)))
     }
 
     /// Panics unless every slot is either used or free. For tests.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::addresses::Addresses;
 use super::fetch::is_expired;
+use super::indexes::{GroupIx, SlotIx};
 use super::live::{LiveBytes, Tally};
 use super::lost::{Losses, Lost};
 use super::slot::{GroupSlot, Slot};
@@ -35,9 +36,9 @@ pub struct State {
     slots: Slots,
     by_address: Addresses,
     /// Removed mailboxes, and what purged ones held, of which not all messages have been counted out yet.
-    pub(super) graves: VecDeque<Slot>,
+    pub(super) removed_slots: VecDeque<Slot>,
     /// Removed groups, of which not all deliveries have been dropped yet.
-    pub(super) rubble: VecDeque<Group>,
+    pub(super) removed_groups: VecDeque<Group>,
     /// Deadlines.
     pub timers: Timers,
     /// Live bytes by segment.
@@ -56,8 +57,8 @@ impl State {
         State {
             slots: Slots::default(),
             by_address: Addresses::default(),
-            graves: VecDeque::new(),
-            rubble: VecDeque::new(),
+            removed_slots: VecDeque::new(),
+            removed_groups: VecDeque::new(),
             timers: Timers::new(now),
             live: LiveBytes::default(),
             usage: Usage::default(),
@@ -71,19 +72,19 @@ impl State {
         self.by_address.len()
     }
 
-    /// How many slots there are, used or free.
-    pub fn slot_count(&self) -> u32 {
-        self.slots.len()
+    /// The indexes of all slots from number `from` on, used or free.
+    pub fn indexes(&self, from: u32) -> impl Iterator<Item = SlotIx> + use<> {
+        self.slots.indexes(from)
     }
 
     /// The slot of an address.
-    pub fn find(&self, address: &str) -> Option<u32> {
+    pub fn find(&self, address: &str) -> Option<SlotIx> {
         self.by_address.find(address, |at| self.has(at, address))
     }
 
     /// True if a slot has this address.
     #[inline]
-    pub fn has(&self, index: u32, address: &str) -> bool {
+    pub fn has(&self, index: SlotIx, address: &str) -> bool {
         self.slot(index).is_some_and(|slot| *slot.mailbox.address == *address)
     }
 
@@ -93,38 +94,38 @@ impl State {
     }
 
     /// The slot that an address of this hash most likely has, without a look at the slot.
-    pub fn likely_slot(&self, hash: u32) -> Option<u32> {
+    pub fn likely_slot(&self, hash: u32) -> Option<SlotIx> {
         self.by_address.find_hash(hash, |_| true)
     }
 
     /// A used slot.
-    pub fn slot(&self, index: u32) -> Option<&Slot> {
+    pub fn slot(&self, index: SlotIx) -> Option<&Slot> {
         self.slots.get(index)
     }
 
     /// A slot that somebody knows to be in use.
-    pub fn in_use(&self, index: u32) -> Option<&Slot> {
+    pub fn in_use(&self, index: SlotIx) -> Option<&Slot> {
         self.slots.in_use(index)
     }
 
     /// A used slot, to change it.
-    pub fn slot_mut(&mut self, index: u32) -> Option<&mut Slot> {
+    pub fn slot_mut(&mut self, index: SlotIx) -> Option<&mut Slot> {
         self.slots.get_mut(index)
     }
 
     /// A slot, if it still belongs to mailbox `number`.
-    pub fn slot_of(&self, index: u32, number: u64) -> Option<&Slot> {
+    pub fn slot_of(&self, index: SlotIx, number: u64) -> Option<&Slot> {
         self.slot(index).filter(|slot| slot.mailbox.number == number)
     }
 
     /// All used slots with their indexes.
-    pub fn slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
+    pub fn slots(&self) -> impl Iterator<Item = (SlotIx, &Slot)> {
         self.slots.iter()
     }
 
     /// Removed mailboxes of which not all messages have been counted out yet.
-    pub fn graves(&self) -> impl Iterator<Item = &Slot> {
-        self.graves.iter()
+    pub fn removed_slots(&self) -> impl Iterator<Item = &Slot> {
+        self.removed_slots.iter()
     }
 
     /// Panics unless every mailbox is found by its address. For tests.
@@ -135,14 +136,14 @@ impl State {
     }
 
     /// Adds a mailbox. One that holds the address already has expired unrecorded: it goes.
-    pub fn add_mailbox(&mut self, mut mailbox: Mailbox, desc: &str, policy: Policy) -> u32 {
+    pub fn add_mailbox(&mut self, mut mailbox: Mailbox, desc: &str, policy: Policy) -> SlotIx {
         if let Some(old) = self.find(&mailbox.address) {
-            self.bury(old);
+            self.remove_mailbox(old);
         }
         self.next_number = self.next_number.max(mailbox.number + 1);
         mailbox.set_policy(policy);
         if !desc.is_empty() {
-            mailbox.sideline_mut().desc = desc.into();
+            mailbox.extras_mut().desc = desc.into();
         }
         let owner = self.usage.owner_of(&mailbox.address, mailbox.policy().owner.as_deref());
         self.usage.add_mailbox(owner);
@@ -154,7 +155,7 @@ impl State {
     }
 
     /// Sets the timer of a mailbox's expiry.
-    pub fn time_mailbox(&mut self, index: u32) {
+    pub fn time_mailbox(&mut self, index: SlotIx) {
         let Some(slot) = self.slots.in_use_mut(index) else { return };
         let Mailbox { number, expires_ms, .. } = slot.mailbox;
         if expires_ms != 0 {
@@ -163,8 +164,8 @@ impl State {
         }
     }
 
-    /// Removes a mailbox at once; its messages are counted out by [`State::settle_graves`].
-    pub fn bury(&mut self, index: u32) {
+    /// Removes a mailbox at once; its messages are counted out by [`State::count_out_removed`].
+    pub fn remove_mailbox(&mut self, index: SlotIx) {
         if let Some(mut slot) = self.slots.take(index) {
             self.by_address.remove(&slot.mailbox.address, index);
             self.usage.remove_mailbox(slot.owner, counted_bytes(&slot.mailbox));
@@ -173,7 +174,7 @@ impl State {
             for timer in slot.expiry.into_iter().chain(ids_timer) {
                 self.timers.wall.cancel(timer);
             }
-            self.graves.push_back(slot);
+            self.removed_slots.push_back(slot);
         }
     }
 
@@ -188,7 +189,7 @@ impl State {
         self.live = LiveBytes::default();
         let mut lost = Vec::new();
         let mut lost_delays = Vec::new();
-        for index in 0..self.slot_count() {
+        for index in self.indexes(0) {
             let slot = self.slots.get_mut(index);
             let Some(slot) = slot else { continue };
             let mailbox = &mut slot.mailbox;
@@ -201,8 +202,7 @@ impl State {
                     }
                 }
             }
-            for (delay_id, delayed) in mailbox.sideline().into_iter().flat_map(|s| s.delayed.iter())
-            {
+            for (delay_id, delayed) in mailbox.extras().into_iter().flat_map(|s| s.delayed.iter()) {
                 if !tally.count(delayed.at, delayed.len) {
                     let expired = over || (1..=now.wall_ms).contains(&delayed.expires_ms);
                     lost_delays.push((index, delay_id, *delayed, expired));
@@ -236,12 +236,12 @@ impl State {
     }
 
     /// A message enters its lane.
-    pub fn put_message(&mut self, index: u32, message: &Message<'_>, place: Place) {
+    pub fn put_message(&mut self, index: SlotIx, message: &Message<'_>, place: Place) {
         let Some(slot) = self.slots.in_use_mut(index) else { return };
         if place.at == Lsn::NONE {
             let mut bytes = Vec::with_capacity(message.encoded_len());
             message.encode(&mut bytes);
-            slot.mailbox.sideline_mut().memory.insert(message.msg_id, bytes.into());
+            slot.mailbox.extras_mut().memory.insert(message.msg_id, bytes.into());
         }
         let mailbox = &mut slot.mailbox;
         let Message { msg_id, create_ms, expires_ms, .. } = *message;
@@ -261,7 +261,7 @@ impl State {
         let mut replaced = None;
         if !message.key.is_empty() {
             flags |= KEYED;
-            replaced = mailbox.sideline_mut().set_key(message.key, msg_id);
+            replaced = mailbox.extras_mut().set_key(message.key, msg_id);
         }
         if expires_ms != 0 {
             flags |= EXPIRES;
@@ -286,27 +286,27 @@ impl State {
     }
 
     /// A message in its lane will expire.
-    pub fn set_expiry(&mut self, index: u32, msg_id: u64, expires_ms: u64) {
+    pub fn set_expiry(&mut self, index: SlotIx, msg_id: u64, expires_ms: u64) {
         let Some(slot) = self.slots.in_use_mut(index) else { return };
         let (number, purpose) = (slot.mailbox.number, Purpose::Message);
         let timer = Timer { number, id: msg_id, slot: index, purpose };
         let timer = self.timers.wall.insert(expires_ms, timer);
-        slot.mailbox.sideline_mut().expiries.insert(msg_id, (expires_ms, timer));
+        slot.mailbox.extras_mut().expiries.insert(msg_id, (expires_ms, timer));
     }
 
-    fn oldest(&self, index: u32) -> Option<u64> {
+    fn oldest(&self, index: SlotIx) -> Option<u64> {
         self.slot(index)?.mailbox.oldest()
     }
 
     /// A message is stored to enter its lane later.
-    pub fn put_delayed(&mut self, index: u32, message: &Message<'_>, place: Place) {
+    pub fn put_delayed(&mut self, index: SlotIx, message: &Message<'_>, place: Place) {
         let (delay_id, due_ms) = (message.msg_id, message.create_ms);
         if place.at == Lsn::NONE
             && let Some(slot) = self.slots.in_use_mut(index)
         {
             let mut bytes = Vec::with_capacity(message.encoded_len());
             message.encode(&mut bytes);
-            slot.mailbox.sideline_mut().memory_delayed.insert(delay_id, bytes.into());
+            slot.mailbox.extras_mut().memory_delayed.insert(delay_id, bytes.into());
         }
         self.set_delay(index, delay_id, due_ms, message.expires_ms, place);
     }
@@ -314,7 +314,7 @@ impl State {
     /// A message waits for its due time.
     pub fn set_delay(
         &mut self,
-        index: u32,
+        index: SlotIx,
         delay_id: u64,
         due_ms: u64,
         expires_ms: u64,
@@ -327,9 +327,9 @@ impl State {
         let before = mailbox.bytes;
         mailbox.bytes += u64::from(len);
         self.live.add(at, len);
-        let sideline = mailbox.sideline_mut();
-        sideline.next_delay = sideline.next_delay.max(delay_id + 1);
-        let timer = match sideline.delayed.remove(delay_id) {
+        let extras = mailbox.extras_mut();
+        extras.next_delay = extras.next_delay.max(delay_id + 1);
+        let timer = match extras.delayed.remove(delay_id) {
             // A copy made by compaction keeps its turn among those due at the same time.
             Some(moved) => {
                 self.live.sub(moved.at, moved.len);
@@ -342,12 +342,12 @@ impl State {
             }
         };
         let delayed = Delayed { due_ms, expires_ms, at, len, timer };
-        mailbox.sideline_mut().delayed.insert(delay_id, delayed);
+        mailbox.extras_mut().delayed.insert(delay_id, delayed);
         self.usage.change(slot.owner, before, mailbox.bytes);
     }
 
     /// A delayed message is one no longer.
-    pub fn end_delay(&mut self, index: u32, delay_id: u64) {
+    pub fn end_delay(&mut self, index: SlotIx, delay_id: u64) {
         if let Some(slot) = self.slots.in_use_mut(index) {
             let before = slot.mailbox.bytes;
             take_delayed(&mut slot.mailbox, delay_id, &mut self.timers, &mut self.live);
@@ -356,7 +356,7 @@ impl State {
     }
 
     /// A message goes, from its lane and from every group.
-    pub fn remove_message(&mut self, index: u32, msg_id: u64) -> bool {
+    pub fn remove_message(&mut self, index: SlotIx, msg_id: u64) -> bool {
         let Some(slot) = self.slots.in_use_mut(index) else {
             return false;
         };
@@ -372,10 +372,10 @@ impl State {
     }
 
     /// All messages go at once, from their lanes, from every group, and those that are delayed; they are counted out by
-    /// [`State::settle_graves`]. False, and nothing is done, if some have come since these were the next numbers.
-    pub fn purge(&mut self, index: u32, next_id: u64, next_delay: u64) -> bool {
+    /// [`State::count_out_removed`]. False, and nothing is done, if some have come since these were the next numbers.
+    pub fn purge(&mut self, index: SlotIx, next_id: u64, next_delay: u64) -> bool {
         let Some(slot) = self.slots.in_use_mut(index) else { return false };
-        let delays = slot.mailbox.sideline().map_or(0, |sideline| sideline.next_delay);
+        let delays = slot.mailbox.extras().map_or(0, |extras| extras.next_delay);
         if next_id < slot.mailbox.next_id || next_delay < delays {
             return false;
         }
@@ -386,31 +386,36 @@ impl State {
                 self.timers.mono.cancel(timer);
             }
         }
-        self.graves.push_back(purged);
+        self.removed_slots.push_back(purged);
         true
     }
 
     /// Messages to come get no `msg_id` below `below`.
-    pub fn skip_ids(&mut self, index: u32, below: u64) {
+    pub fn skip_ids(&mut self, index: SlotIx, below: u64) {
         if let Some(slot) = self.slots.in_use_mut(index) {
             slot.mailbox.next_id = slot.mailbox.next_id.max(below);
         }
     }
 
     /// `msg_id`s below `below` are not given out again.
-    pub fn reserve_ids(&mut self, index: u32, below: u64) {
+    pub fn reserve_ids(&mut self, index: SlotIx, below: u64) {
         if let Some(slot) = self.slots.in_use_mut(index) {
-            slot.mailbox.sideline_mut().reserved_ids = below;
+            slot.mailbox.extras_mut().reserved_ids = below;
         }
     }
 
     /// A group is created or pinned anew; returns its index.
-    pub fn reset_group(&mut self, index: u32, name: &str, start: [u64; LEVELS]) -> Option<usize> {
+    pub fn reset_group(
+        &mut self,
+        index: SlotIx,
+        name: &str,
+        start: [u64; LEVELS],
+    ) -> Option<GroupIx> {
         let slot = self.slots.in_use_mut(index)?;
         match slot.find_group(name) {
             Some(at) => {
                 let before = slot.group_mut(at)?.group.reset(start);
-                self.rubble.push_back(before);
+                self.removed_groups.push_back(before);
                 Some(at)
             }
             None => Some(slot.add_group(name, Group::new(start))),
@@ -418,16 +423,16 @@ impl State {
     }
 
     /// A group goes, and with it what it was given. The messages stay.
-    pub fn remove_group(&mut self, index: u32, group: usize) {
+    pub fn remove_group(&mut self, index: SlotIx, group: GroupIx) {
         let removed = self.slots.in_use_mut(index).and_then(|slot| slot.remove_group(group));
         if let Some(mut removed) = removed {
             cancel_timers(&mut removed, &mut self.timers);
-            self.rubble.push_back(removed.group);
+            self.removed_groups.push_back(removed.group);
         }
     }
 
     /// A group is being used. It goes when it is not for `ttl_ms`; 0 is never.
-    pub fn note_use(&mut self, index: u32, group: usize, ttl_ms: u64, now: Now) {
+    pub fn note_use(&mut self, index: SlotIx, group: GroupIx, ttl_ms: u64, now: Now) {
         let Some(slot) = self.slots.in_use_mut(index) else { return };
         let Some(slot) = slot.group_mut(group) else { return };
         slot.used_ms = now.mono_ms;
@@ -438,11 +443,11 @@ impl State {
     }
 
     /// Whether a group is still used is looked at then.
-    pub fn look_at_use(&mut self, index: u32, group: usize, at_ms: u64) {
+    pub fn look_at_use(&mut self, index: SlotIx, group: GroupIx, at_ms: u64) {
         let number = self.number(index);
         let Some(slot) = self.slots.in_use_mut(index) else { return };
         let Some(slot) = slot.known_group_mut(group) else { return };
-        let timer = Timer { number, id: group as u64, slot: index, purpose: Purpose::Idle };
+        let timer = Timer { number, id: group.to_timer(), slot: index, purpose: Purpose::Idle };
         let old = slot.idle.replace(self.timers.mono.insert(at_ms, timer));
         debug_assert!(old.is_none(), "one timer for a group");
     }
@@ -451,8 +456,8 @@ impl State {
     /// others it held until then.
     pub fn deliver(
         &mut self,
-        index: u32,
-        group: usize,
+        index: SlotIx,
+        group: GroupIx,
         member: &Member,
         deliveries: impl IntoIterator<Item = Delivered>,
         hold: Option<Hold>,
@@ -463,7 +468,12 @@ impl State {
     }
 
     /// Messages were given to a member, and the record of that is lost.
-    pub fn recover_deliveries(&mut self, index: u32, group: usize, deliveries: Vec<Delivered>) {
+    pub fn recover_deliveries(
+        &mut self,
+        index: SlotIx,
+        group: GroupIx,
+        deliveries: Vec<Delivered>,
+    ) {
         if let Some(slot) = self.slots.in_use_mut(index)
             && let Some(slot) = slot.known_group_mut(group)
         {
@@ -472,7 +482,7 @@ impl State {
     }
 
     /// Messages were confirmed by a group.
-    pub fn confirm(&mut self, index: u32, group: usize, msg_ids: impl Iterator<Item = u64>) {
+    pub fn confirm(&mut self, index: SlotIx, group: GroupIx, msg_ids: impl Iterator<Item = u64>) {
         if let Some(slot) = self.slots.in_use_mut(index)
             && let Some(slot) = slot.known_group_mut(group)
         {
@@ -484,8 +494,8 @@ impl State {
     /// clock. False if it was not out.
     pub fn give_back(
         &mut self,
-        index: u32,
-        group: usize,
+        index: SlotIx,
+        group: GroupIx,
         msg_id: u64,
         until_ms: Option<u64>,
     ) -> bool {
@@ -494,7 +504,7 @@ impl State {
     }
 
     /// Arms the timer of a group's earliest lease.
-    pub fn arm_leases(&mut self, index: u32, group: usize) {
+    pub fn arm_leases(&mut self, index: SlotIx, group: GroupIx) {
         let Some(slot) = self.slots.in_use_mut(index) else { return };
         let number = slot.mailbox.number;
         let Some(slot) = slot.group_mut(group) else { return };
@@ -507,26 +517,26 @@ impl State {
                     self.timers.mono.cancel(timer);
                 }
                 let purpose = Purpose::Lease;
-                let timer = Timer { number, id: group as u64, slot: index, purpose };
+                let timer = Timer { number, id: group.to_timer(), slot: index, purpose };
                 slot.timer = wanted.map(|at| (self.timers.mono.insert(at, timer), at));
             }
         }
     }
 
     /// The number of the mailbox in a slot, 0 if there is none.
-    pub fn number(&self, index: u32) -> u64 {
+    pub fn number(&self, index: SlotIx) -> u64 {
         self.slot(index).map_or(0, |slot| slot.mailbox.number)
     }
 
     /// Whether a mailbox keeps its messages in memory only.
-    pub fn in_memory(&self, index: u32) -> bool {
+    pub fn in_memory(&self, index: SlotIx) -> bool {
         self.slot(index).is_some_and(|slot| slot.mailbox.policy().tier == Tier::Memory)
     }
 }
 
 /// What counts to the quotas of its owner.
 pub(super) fn counted_bytes(mailbox: &Mailbox) -> u64 {
-    mailbox.bytes + mailbox.sideline().map_or(0, |sideline| sideline.sent_id_bytes())
+    mailbox.bytes + mailbox.extras().map_or(0, |extras| extras.sent_id_bytes())
 }
 
 pub(super) fn cancel_timers(group: &mut GroupSlot, timers: &mut Timers) {
@@ -537,7 +547,7 @@ pub(super) fn cancel_timers(group: &mut GroupSlot, timers: &mut Timers) {
 }
 
 pub(super) fn first_delayed(mailbox: &Mailbox) -> Option<u64> {
-    mailbox.sideline()?.delayed.iter().next().map(|(id, _)| id)
+    mailbox.extras()?.delayed.iter().next().map(|(id, _)| id)
 }
 
 pub(super) fn take_message(
@@ -549,7 +559,7 @@ pub(super) fn take_message(
     let Some(entry) = mb.take(msg_id) else { return false };
     live.sub(entry.at, entry.len);
     if entry.flags & EXPIRES != 0
-        && let Some((_, timer)) = mb.sideline_mut().expiries.remove(msg_id)
+        && let Some((_, timer)) = mb.extras_mut().expiries.remove(msg_id)
     {
         timers.wall.cancel(timer);
     }
@@ -562,9 +572,9 @@ pub(super) fn take_delayed(
     timers: &mut Timers,
     live: &mut LiveBytes,
 ) -> Option<Delayed> {
-    let sideline = mailbox.sideline_mut();
-    let delayed = sideline.delayed.remove(delay_id)?;
-    sideline.memory_delayed.remove(&delay_id);
+    let extras = mailbox.extras_mut();
+    let delayed = extras.delayed.remove(delay_id)?;
+    extras.memory_delayed.remove(&delay_id);
     timers.wall.cancel(delayed.timer);
     live.sub(delayed.at, delayed.len);
     mailbox.bytes = mailbox.bytes.saturating_sub(u64::from(delayed.len));

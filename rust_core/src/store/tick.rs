@@ -1,6 +1,7 @@
 //! What happens by itself as time passes: expiry, delayed messages, ended leases, waits.
 
 use super::damage::{Damage, DamageKind};
+use super::indexes::{GroupIx, SlotIx};
 use super::state::Place;
 use super::timers::{Purpose, Timer};
 use super::update::SURPLUS_AT_ONCE;
@@ -46,8 +47,8 @@ impl Store {
                 self.on_due(timer, now);
             }
         }
-        let graves = self.state.settle_graves(AT_ONCE);
-        more || graves
+        let removed_slots = self.state.count_out_removed(AT_ONCE);
+        more || removed_slots
     }
 
     /// How long nothing will be due.
@@ -77,7 +78,7 @@ impl Store {
             timer.purpose == Purpose::Message
                 && slot().is_some_and(|slot| slot.mailbox.get(timer.id).is_some())
         });
-        let mut over: Vec<(u32, u64)> = over.map(|timer| (timer.slot, timer.id)).collect();
+        let mut over: Vec<(SlotIx, u64)> = over.map(|timer| (timer.slot, timer.id)).collect();
         over.sort_unstable();
         for of_one in over.chunk_by(|a, b| a.0 == b.0) {
             let msg_ids: Vec<u64> = of_one.iter().map(|(_, msg_id)| *msg_id).collect();
@@ -89,7 +90,7 @@ impl Store {
 
     /// Messages go because their time is over. It is recorded, so that they stay away though the clock be set
     /// back; without space it is not, and the next open finds them expired again.
-    pub(super) fn expire_messages(&mut self, index: u32, msg_ids: &[u64], now: Now) {
+    pub(super) fn expire_messages(&mut self, index: SlotIx, msg_ids: &[u64], now: Now) {
         let slot = self.state.slot(index).filter(|_| !self.state.in_memory(index));
         if let Some(address) = slot.map(|slot| slot.mailbox.address.clone()) {
             let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
@@ -109,7 +110,7 @@ impl Store {
         }
     }
 
-    pub(super) fn expire_mailbox(&mut self, index: u32, now: Now) {
+    pub(super) fn expire_mailbox(&mut self, index: SlotIx, now: Now) {
         let Some(slot) = self.state.in_use(index) else { return };
         let address = slot.mailbox.address.clone();
         let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
@@ -124,7 +125,7 @@ impl Store {
     fn on_delay_due(&mut self, timer: Timer, now: Now) {
         let (index, delay_id) = (timer.slot, timer.id);
         let slot = self.state.slot(index);
-        let delayed = slot.and_then(|s| s.mailbox.sideline()?.delayed.get(delay_id));
+        let delayed = slot.and_then(|s| s.mailbox.extras()?.delayed.get(delay_id));
         let Some(expires_ms) = delayed.map(|delayed| delayed.expires_ms) else { return };
         if expires_ms != 0 && now.wall_ms >= expires_ms {
             self.drop_delayed(index, delay_id, now);
@@ -132,7 +133,7 @@ impl Store {
             let retry = now.wall_ms.saturating_add(RETRY_MS);
             let key = self.state.timers.wall.insert(retry, timer);
             if let Some(slot) = self.state.slot_mut(index)
-                && let Some(delayed) = slot.mailbox.sideline_mut().delayed.get_mut(delay_id)
+                && let Some(delayed) = slot.mailbox.extras_mut().delayed.get_mut(delay_id)
             {
                 delayed.timer = key;
             }
@@ -140,7 +141,7 @@ impl Store {
     }
 
     /// A delayed message goes because its time was over before it was due.
-    fn drop_delayed(&mut self, index: u32, delay_id: u64, now: Now) {
+    fn drop_delayed(&mut self, index: SlotIx, delay_id: u64, now: Now) {
         let op = Op::DelayEnded { delay_id };
         if !self.state.in_memory(index)
             && self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms).is_ok()
@@ -151,7 +152,7 @@ impl Store {
     }
 
     /// A delayed message gets its `msg_id` and enters its lane.
-    fn publish(&mut self, index: u32, delay_id: u64, now: Now) -> Result<()> {
+    fn publish(&mut self, index: SlotIx, delay_id: u64, now: Now) -> Result<()> {
         let Some(body) = self.read_delayed(index, delay_id)? else { return Ok(()) };
         let Some(stored) = Message::decode(&body) else { return Ok(()) };
         let msg_id = self.state.slot(index).map_or(0, |slot| slot.mailbox.next_id);
@@ -180,13 +181,13 @@ impl Store {
     }
 
     /// The encoded body of a delayed message. One that is damaged is reported and taken out.
-    pub(super) fn read_delayed(&mut self, index: u32, delay_id: u64) -> Result<Option<Vec<u8>>> {
+    pub(super) fn read_delayed(&mut self, index: SlotIx, delay_id: u64) -> Result<Option<Vec<u8>>> {
         let Some(slot) = self.state.in_use(index) else { return Ok(None) };
-        let Some(sideline) = slot.mailbox.sideline() else { return Ok(None) };
-        if let Some(body) = sideline.memory_delayed.get(&delay_id) {
+        let Some(extras) = slot.mailbox.extras() else { return Ok(None) };
+        if let Some(body) = extras.memory_delayed.get(&delay_id) {
             return Ok(Some(body.to_vec()));
         }
-        let Some(&Delayed { at, len, .. }) = sideline.delayed.get(delay_id) else {
+        let Some(&Delayed { at, len, .. }) = extras.delayed.get(delay_id) else {
             return Ok(None);
         };
         let (number, mut bytes) = (slot.mailbox.number, Vec::new());
@@ -210,7 +211,7 @@ impl Store {
     }
 
     fn on_lease_ended(&mut self, timer: Timer, now: Now) {
-        let (index, at) = (timer.slot, timer.id as usize);
+        let (index, at) = (timer.slot, GroupIx::from_timer(timer.id));
         if let Some(group) = self.state.slot_mut(index).and_then(|slot| slot.group_mut(at)) {
             group.timer = None;
             self.end_leases(index, at, now);
@@ -219,7 +220,7 @@ impl Store {
     }
 
     /// Ends the leases of a group whose time is over.
-    pub(super) fn end_leases(&mut self, index: u32, at: usize, now: Now) {
+    pub(super) fn end_leases(&mut self, index: SlotIx, at: GroupIx, now: Now) {
         let Some(slot) = self.state.slot_mut(index) else { return };
         let max_deliver = slot.mailbox.policy().max_deliver;
         let Some(group) = slot.group_mut(at) else { return };

@@ -1,6 +1,7 @@
 //! The store's deadlines: one wheel in wall time for TTLs and delays, one in monotonic time for
 //! leases and waits. A wall clock that steps back re-bases its wheel, so nothing fires early.
 
+use super::indexes::SlotIx;
 use crate::time::Now;
 use crate::timer::Wheel;
 
@@ -39,7 +40,7 @@ pub struct Timer {
     /// What `purpose` says.
     pub id: u64,
     /// The mailbox's slot.
-    pub slot: u32,
+    pub slot: SlotIx,
     /// What it is for.
     pub purpose: Purpose,
 }

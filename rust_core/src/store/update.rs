@@ -1,6 +1,7 @@
 //! Changing what a mailbox is like. What it holds beyond lowered limits goes by and by, so that nobody waits for it.
 
 use super::create::check_desc;
+use super::indexes::SlotIx;
 use super::state::State;
 use super::timers::{Purpose, Timer};
 use super::{Store, space_for, space_for_unit};
@@ -49,7 +50,7 @@ impl Store {
         change(&mut policy);
         policy.tier = old.tier;
         policy.check()?;
-        let old_desc = mailbox.sideline().map_or("", |sideline| &sideline.desc);
+        let old_desc = mailbox.extras().map_or("", |extras| &extras.desc);
         let desc = changes.desc.unwrap_or(old_desc).to_owned();
         check_desc(&desc)?;
         self.check_dead_letters(address, policy.dead_letter.as_deref())?;
@@ -107,12 +108,12 @@ impl Store {
     /// Mailboxes that were changed before the store was opened go on letting their surplus go. One that is in a checkpoint
     /// does so with the next message: of others a lost record may have brought something back, that rather stays.
     pub(super) fn note_surplus_of_all(&mut self, now: Now) {
-        for index in 0..self.state.slot_count() {
+        for index in self.state.indexes(0) {
             let Some(slot) = self.state.slot_mut(index) else { continue };
             let is_latest = slot.mailbox.policy().latest;
-            let was_changed = slot.mailbox.sideline().is_some_and(|sideline| sideline.is_trimmed);
+            let was_changed = slot.mailbox.extras().is_some_and(|extras| extras.is_trimmed);
             if was_changed {
-                slot.mailbox.sideline_mut().is_trimmed = false;
+                slot.mailbox.extras_mut().is_trimmed = false;
             }
             if was_changed || is_latest {
                 self.note_surplus(index, now);
@@ -121,16 +122,16 @@ impl Store {
     }
 
     /// What a mailbox holds beyond its limits goes from now on.
-    pub(super) fn note_surplus(&mut self, index: u32, now: Now) {
+    pub(super) fn note_surplus(&mut self, index: SlotIx, now: Now) {
         if self.has_surplus(index) {
             self.let_go_at(index, now.mono_ms);
         }
     }
 
     /// Lets go some of what a mailbox holds beyond its limits.
-    pub(super) fn on_surplus(&mut self, index: u32, now: Now) {
+    pub(super) fn on_surplus(&mut self, index: SlotIx, now: Now) {
         if let Some(slot) = self.state.slot_mut(index) {
-            slot.mailbox.sideline_mut().is_trimmed = false;
+            slot.mailbox.extras_mut().is_trimmed = false;
         }
         let evicted = self.evict_surplus(index, now);
         let evicting = evicted > 0 && self.has_surplus(index);
@@ -145,7 +146,7 @@ impl Store {
         self.mark_ready(index);
     }
 
-    fn evict_surplus(&mut self, index: u32, now: Now) -> usize {
+    fn evict_surplus(&mut self, index: SlotIx, now: Now) -> usize {
         let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else { return 0 };
         let surplus = surplus(mailbox, mailbox.policy());
         if surplus.is_empty() {
@@ -169,7 +170,7 @@ impl Store {
     }
 
     /// Moves messages that a lowered `max_deliver` makes dead letters, or that a new mailbox for them has room for; true if there are more.
-    fn bury_surplus(&mut self, index: u32, now: Now) -> bool {
+    fn bury_surplus(&mut self, index: SlotIx, now: Now) -> bool {
         let Some(slot) = self.state.in_use(index) else { return false };
         let (max_deliver, places) = (slot.mailbox.policy().max_deliver, slot.group_places());
         if max_deliver == 0 {
@@ -177,7 +178,7 @@ impl Store {
         }
         let mut left = SURPLUS_AT_ONCE;
         let mut more = false;
-        for at in 0..places {
+        for at in places {
             if left == 0 {
                 return true;
             }
@@ -188,7 +189,7 @@ impl Store {
         more
     }
 
-    fn has_surplus(&self, index: u32) -> bool {
+    fn has_surplus(&self, index: SlotIx) -> bool {
         let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else {
             return false;
         };
@@ -197,7 +198,7 @@ impl Store {
     }
 
     /// Surplus messages go then; nothing changes if they do already.
-    pub(super) fn let_go_at(&mut self, index: u32, at_ms: u64) {
+    pub(super) fn let_go_at(&mut self, index: SlotIx, at_ms: u64) {
         let number = self.state.number(index);
         if self.state.mark_trimmed(index) {
             let timer = Timer { number, id: 0, slot: index, purpose: Purpose::Surplus };
@@ -208,13 +209,13 @@ impl Store {
 
 impl State {
     /// A mailbox is changed. What it holds stays.
-    pub fn update_mailbox(&mut self, index: u32, expires_ms: u64, desc: &str, policy: Policy) {
+    pub fn update_mailbox(&mut self, index: SlotIx, expires_ms: u64, desc: &str, policy: Policy) {
         let Some(slot) = self.slot_mut(index) else { return };
         let mailbox = &mut slot.mailbox;
         mailbox.expires_ms = expires_ms;
         mailbox.set_policy(policy);
-        if mailbox.sideline().map_or("", |sideline| &sideline.desc) != desc {
-            mailbox.sideline_mut().desc = desc.into();
+        if mailbox.extras().map_or("", |extras| &extras.desc) != desc {
+            mailbox.extras_mut().desc = desc.into();
         }
         if let Some(timer) = slot.expiry.take() {
             self.timers.wall.cancel(timer);
@@ -223,15 +224,15 @@ impl State {
     }
 
     /// Surplus messages of a mailbox are to go; false if that was known.
-    pub fn mark_trimmed(&mut self, index: u32) -> bool {
+    pub fn mark_trimmed(&mut self, index: SlotIx) -> bool {
         let slot = self.slot_mut(index);
-        slot.is_some_and(|s| !std::mem::replace(&mut s.mailbox.sideline_mut().is_trimmed, true))
+        slot.is_some_and(|s| !std::mem::replace(&mut s.mailbox.extras_mut().is_trimmed, true))
     }
 
     /// Groups go when they have not been used for `ttl_ms` by now, which was another time until now; 0 is never.
-    pub fn retime_groups(&mut self, index: u32, ttl_ms: u64, now: Now) {
-        let places = self.slot(index).map_or(0, |slot| slot.group_places());
-        for at in 0..places {
+    pub fn retime_groups(&mut self, index: SlotIx, ttl_ms: u64, now: Now) {
+        let places = self.slot(index).map(|slot| slot.group_places());
+        for at in places.into_iter().flatten() {
             let slot = self.slot_mut(index);
             let Some(group) = slot.and_then(|slot| slot.group_mut(at)) else { continue };
             let (timer, over_ms) = (group.idle.take(), group.used_ms.saturating_add(ttl_ms));

@@ -11,6 +11,7 @@ use hashbrown::{HashMap, HashSet};
 use super::Store;
 use super::fetch::{Fetch, fetch_limits};
 use super::fetched::Fetched;
+use super::indexes::{GroupIx, SlotIx};
 use super::timers::{Purpose, Timer};
 use crate::error::{Error, Result};
 use crate::group::Member;
@@ -30,7 +31,7 @@ pub struct Completion {
 }
 
 struct Waiter {
-    slot: u32,
+    slot: SlotIx,
     request: Fetch,
     cursors: [u64; LEVELS],
     timer: TimerKey,
@@ -39,9 +40,9 @@ struct Waiter {
 /// Where a connection holds messages.
 #[derive(PartialEq, Eq, Hash)]
 struct Holding {
-    slot: u32,
+    slot: SlotIx,
     number: u64,
-    group: usize,
+    group: GroupIx,
 }
 
 /// What must end when a connection does.
@@ -57,8 +58,8 @@ pub(super) struct Waiters {
     next: u64,
     by_id: HashMap<u64, Waiter, State>,
     /// Oldest first: numbers ascend.
-    by_slot: HashMap<u32, BTreeSet<u64>, State>,
-    ready: BTreeSet<u32>,
+    by_slot: HashMap<SlotIx, BTreeSet<u64>, State>,
+    ready: BTreeSet<SlotIx>,
     completed: Vec<Completion>,
     connections: HashMap<u64, Connection, State>,
     /// How many are counted to each user.
@@ -67,7 +68,7 @@ pub(super) struct Waiters {
 
 impl Waiters {
     /// The waits for a group of a mailbox.
-    fn of_group<'a>(&'a self, slot: u32, group: &'a str) -> impl Iterator<Item = u64> + 'a {
+    fn of_group<'a>(&'a self, slot: SlotIx, group: &'a str) -> impl Iterator<Item = u64> + 'a {
         let waits_for = move |id: &u64| {
             let waiter = self.by_id.get(id);
             let of = waiter.and_then(|waiter| waiter.request.group.as_ref());
@@ -99,13 +100,13 @@ impl Waiters {
     }
 
     /// Remembers that a connection holds messages of a group.
-    pub fn note_holder(&mut self, conn: u64, slot: u32, number: u64, group: usize) {
+    pub fn note_holder(&mut self, conn: u64, slot: SlotIx, number: u64, group: GroupIx) {
         let holdings = &mut self.connections.entry(conn).or_default().holdings;
         holdings.insert(Holding { slot, number, group });
     }
 
     /// Whether a connection is known to hold messages of a group.
-    pub fn is_holder(&self, conn: u64, slot: u32, number: u64, group: usize) -> bool {
+    pub fn is_holder(&self, conn: u64, slot: SlotIx, number: u64, group: GroupIx) -> bool {
         let holding = Holding { slot, number, group };
         self.connections.get(&conn).is_some_and(|of| of.holdings.contains(&holding))
     }
@@ -259,12 +260,12 @@ impl Store {
     }
 
     /// Whether a fetch waits for a group.
-    pub(super) fn is_waited_for(&self, slot: u32, group: &str) -> bool {
+    pub(super) fn is_waited_for(&self, slot: SlotIx, group: &str) -> bool {
         self.waiters.of_group(slot, group).next().is_some()
     }
 
     /// Something may have become available in a mailbox.
-    pub(super) fn mark_ready(&mut self, slot: u32) {
+    pub(super) fn mark_ready(&mut self, slot: SlotIx) {
         let waiters = &mut self.waiters;
         if !waiters.by_slot.is_empty() && waiters.by_slot.contains_key(&slot) {
             waiters.ready.insert(slot);
@@ -273,7 +274,7 @@ impl Store {
 
     pub(super) fn wait(
         &mut self,
-        slot: u32,
+        slot: SlotIx,
         request: Fetch,
         cursors: [u64; LEVELS],
         now: Now,
@@ -302,14 +303,14 @@ impl Store {
     }
 
     /// The mailbox is going: who waits for it is told so.
-    pub(super) fn fail_waiters(&mut self, slot: u32, address: &str) {
+    pub(super) fn fail_waiters(&mut self, slot: SlotIx, address: &str) {
         let queue = self.waiters.by_slot.get(&slot);
         let ids: Vec<u64> = queue.into_iter().flatten().copied().collect();
         self.fail(ids, || Error::MailboxNotFound(address.to_owned()));
     }
 
     /// The group has gone: who waits for it is told so.
-    pub(super) fn fail_waiters_of_group(&mut self, slot: u32, mailbox: &str, group: &str) {
+    pub(super) fn fail_waiters_of_group(&mut self, slot: SlotIx, mailbox: &str, group: &str) {
         let ids = self.waiters.of_group(slot, group).collect();
         self.fail(ids, || Error::GroupNotFound {
             mailbox: mailbox.to_owned(),
@@ -326,7 +327,7 @@ impl Store {
     }
 
     /// Answers the waits on a mailbox; false if there are more than `left` bytes allow.
-    fn try_waiters(&mut self, slot: u32, left: &mut usize, now: Now) -> bool {
+    fn try_waiters(&mut self, slot: SlotIx, left: &mut usize, now: Now) -> bool {
         let queue = self.waiters.by_slot.get(&slot);
         let ids: Vec<u64> = queue.into_iter().flatten().copied().collect();
         // A group that had nothing for one waiter has nothing for the next that asks no more.

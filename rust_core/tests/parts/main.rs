@@ -6,6 +6,9 @@
 mod addresses;
 #[path = "../../src/mailbox/blocks.rs"]
 mod blocks;
+#[path = "../../src/store/indexes.rs"]
+#[expect(dead_code, reason = "the store uses all of it")]
+mod indexes;
 #[path = "../../src/timer/slab.rs"]
 #[expect(dead_code, reason = "the wheel uses all of it")]
 mod slab;

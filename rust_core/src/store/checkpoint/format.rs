@@ -107,10 +107,10 @@ impl Captured {
         mailbox.policy().encode(&mut policy);
         fixed.put_medium(&policy);
         let empty = Default::default();
-        let sideline = mailbox.sideline().unwrap_or(&empty);
-        fixed.put_medium(sideline.desc.as_bytes());
-        fixed.put_u64(sideline.reserved_ids);
-        fixed.put_u64(sideline.next_delay);
+        let extras = mailbox.extras().unwrap_or(&empty);
+        fixed.put_medium(extras.desc.as_bytes());
+        fixed.put_u64(extras.reserved_ids);
+        fixed.put_u64(extras.next_delay);
         let mut captured = Captured {
             fixed,
             keyed: ById::default(),
@@ -124,10 +124,10 @@ impl Captured {
         if mailbox.policy().tier == Tier::Memory {
             return captured;
         }
-        captured.keyed.clone_from(&sideline.keyed);
-        captured.expiries.clone_from(&sideline.expiries);
-        captured.delayed.clone_from(&sideline.delayed);
-        if let Some(sent_ids) = &sideline.sent_ids {
+        captured.keyed.clone_from(&extras.keyed);
+        captured.expiries.clone_from(&extras.expiries);
+        captured.delayed.clone_from(&extras.delayed);
+        if let Some(sent_ids) = &extras.sent_ids {
             captured.sent_ids = sent_ids.snapshot();
         }
         let lanes = mailbox.lanes().iter().filter(|(_, lane)| !lane.is_empty());

@@ -7,6 +7,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::log::Lsn;
 use crate::mailbox::{Policy, Tier};
+use crate::store::indexes::SlotIx;
 use crate::store::replay::Known;
 use crate::store::state::{Place, State};
 use crate::time::Now;
@@ -111,7 +112,7 @@ impl Loaded {
         &mut self,
         stored: StoredMailbox,
         policy: Policy,
-    ) -> std::result::Result<Option<u32>, Twice> {
+    ) -> std::result::Result<Option<SlotIx>, Twice> {
         let (number, at) = (stored.mailbox.number, stored.captured_at);
         self.last_position = self.last_position.max(at);
         if self.known.has(number) {
@@ -131,7 +132,7 @@ impl Loaded {
 }
 
 /// Puts a mailbox into the state. Live bytes are counted later, when all is replayed.
-fn restore(state: &mut State, stored: StoredMailbox, policy: Policy) -> u32 {
+fn restore(state: &mut State, stored: StoredMailbox, policy: Policy) -> SlotIx {
     let mut mailbox = stored.mailbox;
     mailbox.set_lanes(stored.lanes);
     let memory = policy.tier == Tier::Memory;
@@ -139,14 +140,14 @@ fn restore(state: &mut State, stored: StoredMailbox, policy: Policy) -> u32 {
         mailbox.next_id = mailbox.next_id.max(stored.reserved_ids);
     }
     if stored.reserved_ids > 0 || stored.next_delay > 0 {
-        let sideline = mailbox.sideline_mut();
-        sideline.reserved_ids = stored.reserved_ids;
-        sideline.next_delay = stored.next_delay;
+        let extras = mailbox.extras_mut();
+        extras.reserved_ids = stored.reserved_ids;
+        extras.next_delay = stored.next_delay;
     }
     let index = state.add_mailbox(mailbox, &stored.desc, policy);
     for (msg_id, key) in stored.keys {
         if let Some(slot) = state.slot_mut(index) {
-            slot.mailbox.sideline_mut().set_key(&key, msg_id);
+            slot.mailbox.extras_mut().set_key(&key, msg_id);
         }
     }
     for (msg_id, expires_ms) in stored.expiries {

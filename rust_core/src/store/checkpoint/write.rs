@@ -107,10 +107,9 @@ impl Store {
     pub fn capture(&mut self, checkpointer: &mut Checkpointer, budget: usize) -> Result<bool> {
         let at = self.log.end();
         let from = checkpointer.next_slot;
-        let end = self.state.slot_count().min(from.saturating_add(budget.min(1 << 30) as u32));
         let mut weight = 0;
-        for index in from..end {
-            checkpointer.next_slot = index + 1;
+        for index in self.state.indexes(from).take(budget) {
+            checkpointer.next_slot += 1;
             if let Some(slot) = self.state.slot(index) {
                 checkpointer.captured.push(Captured::new(slot, at));
                 weight += slot.weight();

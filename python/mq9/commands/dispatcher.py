@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from mq9.commands.reply import Reply
 from mq9.commands.request import Refusal
-from mq9.commands.turns import Pause, Turns, Work
+from mq9.commands.scheduler import CommandScheduler, Pause, Work
 from mq9.errors import StoreError, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mq9.commands.surroundings import Client, Surroundings
+    from mq9.commands.context import Client, ServerContext
 
 Steps: TypeAlias = Generator[Pause, None, Reply]
 """Work that stops from time to time, or until something has happened; ends with its reply."""
@@ -57,14 +57,14 @@ class Command:
     """The setting that bounds the payload; None where it is not looked at."""
 
 
-class Desk:
+class Dispatcher:
     """Takes requests from the broker and replies."""
 
-    def __init__(self, server: Surroundings) -> None:
+    def __init__(self, server: ServerContext) -> None:
         self._broker = server.broker
         self._log = server.log
         self._server = server
-        self._turns = Turns(server.clients)
+        self._scheduler = CommandScheduler(server.clients)
 
     def serve(self, command: Command) -> None:
         """From now on, answer this command."""
@@ -77,13 +77,13 @@ class Desk:
             # It may wait for long: what nobody will look at is not kept.
             kept = payload if size <= self._limit(command) else b""
             call = Call(cid, subject, subject[prefix:], kept, size, client)
-            self._turns.add(cid, self._work(command, call, reply), len(kept))
+            self._scheduler.add(cid, self._work(command, call, reply), len(kept))
 
         self._broker.serve(subject, handle)
 
     def close(self) -> None:
         """Give up requests that are not answered yet."""
-        self._turns.close()
+        self._scheduler.close()
 
     def _work(self, command: Command, call: Call, reply: str) -> Work:
         try:

@@ -8,7 +8,7 @@ from mq9.server.running import Running
 from mq9.server.session import Session
 
 
-class Door:
+class Admission:
     """Lets clients in."""
 
     def __init__(self, running: Running, *, ready: bool = True) -> None:

@@ -6,6 +6,7 @@
 
 use std::hint::black_box;
 
+use super::indexes::SlotIx;
 use super::slot::Slot;
 use super::{Send, Store};
 use crate::error::Result;
@@ -35,7 +36,7 @@ impl Store {
 
     /// The slot that an address most likely has, with all that a message to it needs in the processor's cache.
     #[inline]
-    pub(super) fn likely(&self, address: &str) -> Option<u32> {
+    pub(super) fn likely(&self, address: &str) -> Option<SlotIx> {
         let likely = self.state.likely_slot(self.state.hash(address))?;
         let mailbox = &self.state.slot(likely)?.mailbox;
         black_box(mailbox.read() ^ mailbox.read_parts());
@@ -43,7 +44,7 @@ impl Store {
     }
 
     /// Has the mailboxes in the processor's cache; returns the slots that they most likely have.
-    fn read_ahead(&self, messages: &[(&str, Send<'_>)]) -> [Option<u32>; AT_ONCE] {
+    fn read_ahead(&self, messages: &[(&str, Send<'_>)]) -> [Option<SlotIx>; AT_ONCE] {
         let mut hashes = [0; AT_ONCE];
         for (hash, (address, _)) in hashes.iter_mut().zip(messages) {
             *hash = self.state.hash(address);

@@ -15,7 +15,7 @@ _OF_A_CONNECTION = 8
 _UNDER_WAY = 64
 
 
-class SearchTurns:
+class SearchQueue:
     """Searches that wait, and those that the worker has."""
 
     def __init__(self) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mq9.commands.surroundings import Grant
-from mq9.commands.turns import Turns
+from mq9.commands.context import Grant
+from mq9.commands.scheduler import CommandScheduler
 
 
 class Client:
@@ -54,7 +54,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("mq9.commands.turns.perf_counter", lambda: clock.now_s)
+    monkeypatch.setattr("mq9.commands.scheduler.perf_counter", lambda: clock.now_s)
     return clock
 
 
@@ -73,9 +73,9 @@ async def until_idle(done: list[str], count: int) -> None:
 
 
 async def test_short_work_is_done_at_once(room: Room) -> None:
-    turns, done = Turns(room), list[str]()
-    turns.add(1, steps(done, "a"))
-    turns.add(1, steps(done, "b"))
+    scheduler, done = CommandScheduler(room), list[str]()
+    scheduler.add(1, steps(done, "a"))
+    scheduler.add(1, steps(done, "b"))
     assert done == ["a", "b"]
 
 
@@ -84,26 +84,26 @@ async def test_what_comes_during_a_step_goes_behind_and_nothing_is_lost(
     room: Room, count: int
 ) -> None:
     """A reply may bring the next requests of the same client."""
-    turns, done = Turns(room), list[str]()
+    scheduler, done = CommandScheduler(room), list[str]()
 
     def asked_meanwhile() -> Generator[None, None, None]:
         for _ in range(count):
             yield
-        turns.add(1, steps(done, "next", 1))
+        scheduler.add(1, steps(done, "next", 1))
         done.append("first")
 
-    turns.add(1, asked_meanwhile())
-    turns.add(1, steps(done, "last", 1))
+    scheduler.add(1, asked_meanwhile())
+    scheduler.add(1, steps(done, "last", 1))
     await until_idle(done, 5)
     order = ("next", "last") if count == 0 else ("last", "next")
     assert [name for name in done if not name.endswith(":")] == ["first", *order]
 
 
 async def test_connections_take_turns_and_keep_their_own_order(room: Room) -> None:
-    turns, done = Turns(room), list[str]()
-    turns.add(1, steps(done, "long", 3))
-    turns.add(1, steps(done, "behind"))
-    turns.add(2, steps(done, "other", 1))
+    scheduler, done = CommandScheduler(room), list[str]()
+    scheduler.add(1, steps(done, "long", 3))
+    scheduler.add(1, steps(done, "behind"))
+    scheduler.add(2, steps(done, "other", 1))
     assert done == ["long:", "other:"]
     await until_idle(done, 7)
     assert done == ["long:", "other:", "long:", "other", "long:", "long", "behind"]
@@ -112,10 +112,10 @@ async def test_connections_take_turns_and_keep_their_own_order(room: Room) -> No
 async def test_a_round_that_has_had_enough_leaves_the_loop_to_others(
     room: Room, clock: Clock
 ) -> None:
-    turns, done = Turns(room), list[str]()
-    turns.add(1, busy(clock, done, "a"))
-    turns.add(2, busy(clock, done, "b"))
-    turns.add(1, busy(clock, done, "c"))
+    scheduler, done = CommandScheduler(room), list[str]()
+    scheduler.add(1, busy(clock, done, "a"))
+    scheduler.add(2, busy(clock, done, "b"))
+    scheduler.add(1, busy(clock, done, "c"))
     assert done == ["a"]
     asyncio.get_running_loop().call_soon(done.append, "loop")
     await until_idle(done, 4)
@@ -123,10 +123,10 @@ async def test_a_round_that_has_had_enough_leaves_the_loop_to_others(
 
 
 async def test_a_long_line_is_not_read_from_until_it_is_short(room: Room) -> None:
-    turns, done = Turns(room), list[str]()
-    turns.add(1, steps(done, "first", 1))
+    scheduler, done = CommandScheduler(room), list[str]()
+    scheduler.add(1, steps(done, "first", 1))
     for number in range(1500):
-        turns.add(1, steps(done, str(number)))
+        scheduler.add(1, steps(done, str(number)))
     assert room.open[1].heard == ["pause"]
     await until_idle(done, 1502)
     assert room.open[1].heard == ["pause", "resume"]
@@ -135,18 +135,18 @@ async def test_a_long_line_is_not_read_from_until_it_is_short(room: Room) -> Non
 
 
 async def test_a_line_of_many_bytes_is_not_read_from_until_it_has_few(room: Room) -> None:
-    turns, done = Turns(room), list[str]()
+    scheduler, done = CommandScheduler(room), list[str]()
     until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    turns.add(1, waiting(done, "search", until), 1 << 20)
-    turns.add(1, steps(done, "first", 1))
+    scheduler.add(1, waiting(done, "search", until), 1 << 20)
+    scheduler.add(1, steps(done, "first", 1))
     for number in range(20):
         assert room.open[1].heard == ["pause"] * (number >= 3)
-        turns.add(1, steps(done, str(number)), 1 << 20)
+        scheduler.add(1, steps(done, str(number)), 1 << 20)
     await until_idle(done, 23)
     # One MiB is still in the hands of the search.
     assert room.open[1].heard == ["pause", "resume"]
     for _ in range(3):
-        turns.add(1, steps(done, "next", 1), 1 << 20)
+        scheduler.add(1, steps(done, "next", 1), 1 << 20)
     assert room.open[1].heard == ["pause", "resume", "pause"]
     until.set_result(None)
     await until_idle(done, 30)
@@ -155,27 +155,27 @@ async def test_a_line_of_many_bytes_is_not_read_from_until_it_has_few(room: Room
 
 
 async def test_nothing_is_kept_of_clients_that_left(room: Room) -> None:
-    turns, done = Turns(room), list[str]()
+    scheduler, done = CommandScheduler(room), list[str]()
     until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    turns.add(1, waiting(done, "search", until), 100)
-    turns.add(1, steps(done, "long", 5), 100)
-    turns.add(1, steps(done, "short"), 100)
-    turns.add(2, steps(done, "other", 5), 100)
+    scheduler.add(1, waiting(done, "search", until), 100)
+    scheduler.add(1, steps(done, "long", 5), 100)
+    scheduler.add(1, steps(done, "short"), 100)
+    scheduler.add(2, steps(done, "other", 5), 100)
     room.open.clear()
     until.set_result(None)
     await until_idle(done, 5)
     await asyncio.sleep(0)
-    assert not turns._bytes
-    assert not turns._waiting
-    assert not turns._lines
+    assert not scheduler._bytes
+    assert not scheduler._waiting
+    assert not scheduler._lines
 
 
 async def test_a_client_that_left_has_its_changes_made_and_its_searches_dropped(room: Room) -> None:
-    turns, done = Turns(room), list[str]()
-    turns.add(1, steps(done, "search", 5))
-    turns.add(1, steps(done, "change"))
-    turns.add(1, steps(done, "late", 5))
-    turns.add(2, steps(done, "other", 3))
+    scheduler, done = CommandScheduler(room), list[str]()
+    scheduler.add(1, steps(done, "search", 5))
+    scheduler.add(1, steps(done, "change"))
+    scheduler.add(1, steps(done, "late", 5))
+    scheduler.add(2, steps(done, "other", 3))
     del room.open[1]
     await until_idle(done, 8)
     assert [each for each in done if "other" not in each] == [
@@ -188,13 +188,13 @@ async def test_a_client_that_left_has_its_changes_made_and_its_searches_dropped(
 
 
 async def test_nothing_runs_after_the_end(room: Room) -> None:
-    turns, done = Turns(room), list[str]()
-    turns.add(1, steps(done, "a", 5))
-    turns.close()
+    scheduler, done = CommandScheduler(room), list[str]()
+    scheduler.add(1, steps(done, "a", 5))
+    scheduler.close()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert done == ["a:"]
-    turns.add(1, steps(done, "late"))
+    scheduler.add(1, steps(done, "late"))
     assert done == ["a:", "late"]
 
 
@@ -207,10 +207,10 @@ def waiting(
 
 
 async def test_work_that_waits_lets_others_of_its_connection_pass(room: Room) -> None:
-    turns, done = Turns(room), list[str]()
+    scheduler, done = CommandScheduler(room), list[str]()
     until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    turns.add(1, waiting(done, "search", until))
-    turns.add(1, steps(done, "behind"))
+    scheduler.add(1, waiting(done, "search", until))
+    scheduler.add(1, steps(done, "behind"))
     assert done == ["search:", "behind"]
     await asyncio.sleep(0)
     assert len(done) == 2
@@ -220,24 +220,24 @@ async def test_work_that_waits_lets_others_of_its_connection_pass(room: Room) ->
 
 
 async def test_a_failure_that_was_waited_for_is_seen_by_the_work(room: Room) -> None:
-    turns, done = Turns(room), list[str]()
+    scheduler, done = CommandScheduler(room), list[str]()
     until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def work() -> Generator[asyncio.Future[None], None, None]:
         yield until
         done.append(str(until.exception()))
 
-    turns.add(1, work())
+    scheduler.add(1, work())
     until.set_exception(OSError("gone"))
     await until_idle(done, 1)
     assert done == ["gone"]
 
 
 async def test_many_that_wait_are_a_long_line(room: Room) -> None:
-    turns, done = Turns(room), list[str]()
+    scheduler, done = CommandScheduler(room), list[str]()
     until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     for number in range(1500):
-        turns.add(1, waiting(done, str(number), until))
+        scheduler.add(1, waiting(done, str(number), until))
     await until_idle(done, 1500)
     assert room.open[1].heard == ["pause"]
     until.set_result(None)
@@ -246,16 +246,16 @@ async def test_many_that_wait_are_a_long_line(room: Room) -> None:
 
 
 async def test_nobody_goes_on_for_a_client_that_left_or_after_the_end(room: Room) -> None:
-    turns, done = Turns(room), list[str]()
+    scheduler, done = CommandScheduler(room), list[str]()
     until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     later: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    turns.add(1, waiting(done, "gone", until))
-    turns.add(2, waiting(done, "here", until))
-    turns.add(2, waiting(done, "late", later))
+    scheduler.add(1, waiting(done, "gone", until))
+    scheduler.add(2, waiting(done, "here", until))
+    scheduler.add(2, waiting(done, "late", later))
     del room.open[1]
     until.set_result(None)
     await until_idle(done, 4)
-    turns.close()
+    scheduler.close()
     later.set_result(None)
     await asyncio.sleep(0.01)
     assert done == ["gone:", "here:", "late:", "here"]

@@ -44,7 +44,7 @@ class Clients(Protocol):
     def open(self) -> Mapping[int, Client]: ...
 
 
-class Surroundings(Protocol):
+class ServerContext(Protocol):
     """A running server."""
 
     @property

@@ -7,14 +7,14 @@ use super::Store;
 
 /// Segments that are kept although nothing in them is live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct Retention {
     /// The first segment that has not been read to its end.
     pub from_segment: u32,
     /// Most bytes of dead segments; the oldest go when there are more.
     pub most_bytes: u64,
 }
 
-impl Kept {
+impl Retention {
     /// Of dead segments with their sizes, oldest first, those that are not kept.
     pub(super) fn spare(&self, dead: Vec<(u32, u64)>) -> Vec<u32> {
         let unread = dead.iter().filter(|(number, _)| *number >= self.from_segment);
@@ -33,7 +33,7 @@ impl Kept {
 
 impl Store {
     /// Keeps segments for a reader of the log from now on; `None` keeps none.
-    pub fn keep(&mut self, kept: Option<Kept>) {
+    pub fn keep(&mut self, kept: Option<Retention>) {
         self.kept = kept;
     }
 }

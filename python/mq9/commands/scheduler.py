@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from mq9.commands.surroundings import Clients
+    from mq9.commands.context import Clients
 
 Pause: TypeAlias = asyncio.Future[Any] | None
 """Until the next turn, or until something has happened."""
@@ -36,7 +36,7 @@ class _Job:
     size: int
 
 
-class Turns:
+class CommandScheduler:
     """The work of each connection in order, and the connections in turn.
 
     Work is a generator that stops after a millisecond or so and never raises; if it changes

@@ -28,7 +28,7 @@ pub struct Delayed {
 
 /// Rarely used parts of a mailbox.
 #[derive(Debug, Default)]
-pub struct Sideline {
+pub struct Extras {
     /// Free text.
     pub desc: Box<str>,
     /// The message of each key.
@@ -53,7 +53,7 @@ pub struct Sideline {
     pub is_trimmed: bool,
 }
 
-impl Sideline {
+impl Extras {
     /// Makes `msg_id` the message of `key`; returns the one it replaces, which is to leave its lane.
     pub fn set_key(&mut self, key: &str, msg_id: u64) -> Option<u64> {
         let key: Arc<str> = match self.keys.get_key_value(key) {
@@ -65,14 +65,14 @@ impl Sideline {
     }
 
     /// Takes out what is kept of messages; what is kept of the mailbox stays.
-    pub(super) fn take_messages(&mut self) -> Sideline {
-        let kept = Sideline {
+    pub(super) fn take_messages(&mut self) -> Extras {
+        let kept = Extras {
             desc: std::mem::take(&mut self.desc),
             next_delay: self.next_delay,
             reserved_ids: self.reserved_ids,
             sent_ids: self.sent_ids.take(),
             is_trimmed: self.is_trimmed,
-            ..Sideline::default()
+            ..Extras::default()
         };
         std::mem::replace(self, kept)
     }

@@ -18,7 +18,7 @@ class _Held:
     done: bool = False
 
 
-class Hand:
+class InFlight:
     """The messages of one consumer; not for several threads."""
 
     def __init__(self, member: str, concurrency: int, prefetch: int) -> None:

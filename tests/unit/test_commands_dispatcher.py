@@ -13,10 +13,10 @@ import uvloop
 
 from mq9._core import Broker
 from mq9.commands import Commands
-from mq9.commands.desk import Call, Command, Desk, Steps
+from mq9.commands.dispatcher import Call, Command, Dispatcher, Steps
 from mq9.commands.reply import Reply
 from mq9.config import Options
-from mq9.server.door import Door
+from mq9.server.admission import Admission
 from mq9.server.info import Identity
 from mq9.server.listener import Listener, listen
 from mq9.server.logs import Log
@@ -36,9 +36,9 @@ async def serving(folder: Path) -> AsyncIterator[Running]:
         running = Running(settings, Identity(), broker, store, Log(), passwords)
         sockets = listen(options.host, options.port)
         running.identity.listens(options, sockets[0].getsockname()[1])
-        door = Door(running)
+        admission = Admission(running)
         broker.start(asyncio.get_running_loop())
-        listener = Listener(sockets, door.enter, running.log)
+        listener = Listener(sockets, admission.enter, running.log)
         try:
             async with asyncio.timeout(30):
                 yield running
@@ -101,8 +101,8 @@ async def fail(tmp_path: Path, fault: Callable[[Call], Reply | Steps]) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, error: failures.append(error))
         written = io.StringIO()
         running.log._stream = written
-        desk = Desk(running)
-        desk.serve(Command("FAULT.>", fault))
+        dispatcher = Dispatcher(running)
+        dispatcher.serve(Command("FAULT.>", fault))
         for _ in range(2):
             writer.write(b"PUB $mq9.AI.FAULT.secret me 0\r\n\r\n")
             expected = {"error": "internal error: the log of the broker says more"}
@@ -152,9 +152,9 @@ async def take_long(tmp_path: Path) -> None:
         def short(_call: Call) -> Reply:
             return Reply(error=f"short after {len(ticks)}")
 
-        desk = Desk(running)
-        desk.serve(Command("LONG", long))
-        desk.serve(Command("SHORT", short))
+        dispatcher = Dispatcher(running)
+        dispatcher.serve(Command("LONG", long))
+        dispatcher.serve(Command("SHORT", short))
         async with client(running, b"other") as (other_reader, other_writer):
             writer.write(b"PUB $mq9.AI.LONG me 0\r\n\r\nPUB $mq9.AI.SHORT me 0\r\n\r\n")
             other_writer.write(b"PUB $mq9.AI.SHORT other 0\r\n\r\n")
@@ -177,9 +177,9 @@ async def send_too_much(tmp_path: Path) -> None:
             yield None
             return Reply(error=str(call.size))
 
-        desk = Desk(running)
-        desk.serve(Command("ANY", wait, limit=None))
-        desk.serve(Command("SOME", wait))
+        dispatcher = Dispatcher(running)
+        dispatcher.serve(Command("ANY", wait, limit=None))
+        dispatcher.serve(Command("SOME", wait))
         for command, size in (("ANY", 1 << 20), ("ANY", 3), ("SOME", 65536)):
             writer.write(f"PUB $mq9.AI.{command} me {size}\r\n{'x' * size}\r\n".encode())
             assert await reply(reader) == {"error": str(size)}

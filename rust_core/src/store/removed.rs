@@ -5,16 +5,16 @@ use super::state::{State, cancel_timers, first_delayed, take_delayed, take_messa
 
 impl State {
     /// Counts out up to `budget` messages of removed mailboxes, and drops as much of removed groups; true if some are left.
-    pub fn settle_graves(&mut self, mut budget: usize) -> bool {
+    pub fn count_out_removed(&mut self, mut budget: usize) -> bool {
         loop {
-            while let Some(group) = self.rubble.front_mut() {
-                budget -= group.crumble(budget);
+            while let Some(group) = self.removed_groups.front_mut() {
+                budget -= group.drop_some(budget);
                 if budget == 0 {
                     return true;
                 }
-                self.rubble.pop_front();
+                self.removed_groups.pop_front();
             }
-            let Some(slot) = self.graves.front_mut() else { return false };
+            let Some(slot) = self.removed_slots.front_mut() else { return false };
             for group in slot.groups_mut() {
                 cancel_timers(group, &mut self.timers);
             }
@@ -41,19 +41,19 @@ impl State {
                     return true;
                 }
             }
-            if let Some(mut settled) = self.graves.pop_front() {
-                self.rubble.extend(settled.take_groups());
+            if let Some(mut settled) = self.removed_slots.pop_front() {
+                self.removed_groups.extend(settled.take_groups());
             }
         }
     }
 
     /// Counts out all messages of removed mailboxes.
-    pub fn settle_all_graves(&mut self) {
-        while self.settle_graves(usize::MAX) {}
+    pub fn count_out_all_removed(&mut self) {
+        while self.count_out_removed(usize::MAX) {}
     }
 
     /// True when no removed mailbox is still counted in.
-    pub fn graves_are_settled(&self) -> bool {
-        self.graves.is_empty()
+    pub fn removed_are_counted_out(&self) -> bool {
+        self.removed_slots.is_empty()
     }
 }
