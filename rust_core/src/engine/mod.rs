@@ -5,6 +5,8 @@
 //! does what events ask for; tests do the same as the running broker. Front and partition meet here and nowhere else,
 //! through commands and replies.
 
+mod talkers;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -13,10 +15,11 @@ use crate::front::{
     ConnId, ConnStats, Event, Front, Limits, Permissions, SubscriptionInfo, Terms, Totals,
 };
 use crate::log::Lsn;
-use crate::partition::Partition;
+use crate::partition::{Clock, Partition};
 use crate::protocol::{Refusal, WireOptions};
 use crate::store::FairLock;
 use crate::time::Moment;
+use talkers::Talkers;
 
 /// Clients, mailboxes, and what passes between them.
 pub struct Engine {
@@ -24,6 +27,7 @@ pub struct Engine {
     partition: Partition,
     /// When the partition has something to do by itself, in ms of the monotonic clock.
     partition_due_ms: Option<u64>,
+    talkers: Talkers,
 }
 
 impl Engine {
@@ -40,6 +44,7 @@ impl Engine {
             partition: Partition::new(store, options),
             // Whatever was due when the store was opened.
             partition_due_ms: Some(0),
+            talkers: Talkers::default(),
         }
     }
 
@@ -50,6 +55,7 @@ impl Engine {
 
     /// A client has said something: commands that are complete are carried out.
     pub fn feed(&mut self, id: ConnId, chunk: &[u8], now: Moment) {
+        self.talkers.heard(id, now.mono_us);
         let mut access = self.partition.access(now.into());
         self.front.feed(id, chunk, &mut access, now.mono_us);
     }
@@ -112,8 +118,23 @@ impl Engine {
 
     /// Does what is due, writes what was logged, and lets the replies go that are true by now.
     pub fn settle(&mut self, now: Moment) {
+        self.settle_with(now, None);
+    }
+
+    /// The same for a caller that can wait for the disk. If only one client has talked lately, one reply waits and syncs
+    /// are quick, it syncs by itself what that reply waits for. `clock` tells the time since any instant.
+    pub fn settle_or_sync(&mut self, now: Moment, clock: Clock<'_>) {
+        self.settle_with(now, self.talkers.is_one(now.mono_us).then_some(clock));
+    }
+
+    /// Somebody who is no client has the caller do something: it should not wait for the disk.
+    pub fn heard_other(&mut self, now: Moment) {
+        self.talkers.heard_other(now.mono_us);
+    }
+
+    fn settle_with(&mut self, now: Moment, alone: Option<Clock<'_>>) {
         self.front.tick(now.mono_us);
-        let settled = self.partition.settle(now.into());
+        let settled = self.partition.settle(now.into(), alone);
         self.partition_due_ms =
             settled.and_then(|settled| Some(now.mono_ms().saturating_add(settled.sleep_ms?)));
         // Without a store there are still replies that promise nothing.

@@ -23,7 +23,7 @@ pub use refusals::Refusals;
 pub use scan::{Found, Scan};
 pub use segment::{FIRST_RECORD, Header, Segment};
 pub use segment_prepare::{EmptySegment, FullSegment, NewSegment};
-pub use sync::{SyncMode, SyncThread, Syncer};
+pub use sync::{Call, SyncMode, SyncThread, Syncer};
 pub use units::Units;
 
 use crate::disk::{Disk, DiskFile};
@@ -299,8 +299,13 @@ impl Log {
     /// Writes what has been appended. After an error everything stays buffered, nothing of it is
     /// acknowledged, and the next flush tries again at the same place.
     pub fn flush(&mut self) -> Result<()> {
+        self.flush_and(Call::Now)
+    }
+
+    /// The same, and the sync thread hears of it now or later.
+    pub fn flush_and(&mut self, call: Call) -> Result<()> {
         let was_stalled = self.stalled;
-        let outcome = self.write_buffer();
+        let outcome = self.write_buffer_and(call);
         // A flush that had nothing to catch up with proves nothing.
         if outcome.is_err() || was_stalled {
             self.refusals.note(&outcome, 0, Space::Reclaim);
@@ -309,8 +314,16 @@ impl Log {
     }
 
     fn write_buffer(&mut self) -> Result<()> {
+        self.write_buffer_and(Call::Now)
+    }
+
+    fn write_buffer_and(&mut self, call: Call) -> Result<()> {
         self.syncer.check()?;
         if self.buffer.is_empty() {
+            // What was written before may have been left for later.
+            if call == Call::Now {
+                self.syncer.call_thread();
+            }
             return Ok(());
         }
         let file = self.active_file()?;
@@ -322,7 +335,7 @@ impl Log {
         if let Some(segment) = self.segments.get_mut(&self.active) {
             segment.end = self.buffer_at;
         }
-        self.syncer.wrote(self.end(), self.active, &file);
+        self.syncer.wrote(self.end(), self.active, &file, call);
         Ok(())
     }
 
@@ -427,7 +440,7 @@ impl Log {
         self.allocated = allocated;
         self.buffer_at = FIRST_RECORD;
         // The end has moved: whoever waits for it must not wait for the next record.
-        self.syncer.wrote(self.end(), number, &file);
+        self.syncer.wrote(self.end(), number, &file, Call::Now);
     }
 
     fn active_file(&self) -> Result<Arc<dyn DiskFile>> {

@@ -6,7 +6,7 @@
 //! that writers never wait for a disk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,6 +30,21 @@ pub enum SyncMode {
     None,
 }
 
+/// When the sync thread hears of what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// At once.
+    Now,
+    /// Later, or not at all: the writer syncs, or calls it with [`Syncer::call_thread`].
+    Later,
+}
+
+/// A sync that takes less holds nobody up who should not be.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// After one that was not, so many in a row must have been short before a caller syncs by itself again.
+const QUICK_SYNCS: u32 = 8;
+
 struct State {
     /// Files with bytes written since they were last synced, oldest segment first.
     dirty: Vec<(u32, Arc<dyn DiskFile>)>,
@@ -39,6 +54,10 @@ struct State {
     unsynced: u64,
     /// How many of them the sync thread waits for.
     enough: u64,
+    /// The sync thread knows of what is written.
+    told: bool,
+    /// Syncs in a row that were short.
+    short: u32,
     failure: Option<String>,
     stop: bool,
 }
@@ -63,6 +82,9 @@ impl Syncer {
                 durable: end,
                 unsynced: 0,
                 enough: u64::MAX,
+                told: false,
+                // Until one was not.
+                short: QUICK_SYNCS,
                 failure: None,
                 stop: false,
             }),
@@ -82,21 +104,78 @@ impl Syncer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that everything before `end` is written, the last of it to `file`.
-    pub fn wrote(&self, end: Lsn, segment: u32, file: &Arc<dyn DiskFile>) {
+    /// Notes that everything before `end` is written, the last of it to `file`. The sync thread hears of it, at once
+    /// or from [`Syncer::call_thread`].
+    pub fn wrote(&self, end: Lsn, segment: u32, file: &Arc<dyn DiskFile>, call: Call) {
         let mut state = self.state();
         // What a segment before held besides is not worth counting.
         let start = if state.written.segment() == segment { state.written.offset() } else { 0 };
         state.unsynced += u64::from(end.offset().saturating_sub(start));
         state.written = end;
-        let wanted = state.dirty.is_empty() || state.unsynced >= state.enough;
         if state.dirty.last().is_none_or(|(number, _)| *number != segment) {
             state.dirty.push((segment, Arc::clone(file)));
         }
-        drop(state);
-        if wanted && self.mode != SyncMode::None {
+        let enough = state.told && state.unsynced >= state.enough;
+        if enough || (call == Call::Now && !std::mem::replace(&mut state.told, true)) {
+            drop(state);
+            self.notify();
+        }
+    }
+
+    /// Has the sync thread sync what is written, if it does not know of it.
+    pub fn call_thread(&self) {
+        let mut state = self.state();
+        if !state.dirty.is_empty() && !std::mem::replace(&mut state.told, true) {
+            drop(state);
+            self.notify();
+        }
+    }
+
+    fn notify(&self) {
+        if self.mode != SyncMode::None {
             self.work.notify_one();
         }
+    }
+
+    /// Whether a caller may expect a sync of its own to be short.
+    pub fn is_quick(&self) -> bool {
+        self.state().short >= QUICK_SYNCS
+    }
+
+    /// Whether nothing is written that no sync has taken.
+    pub fn is_synced(&self) -> bool {
+        self.state().dirty.is_empty()
+    }
+
+    /// Whether replies wait for a sync.
+    pub fn is_always(&self) -> bool {
+        self.mode == SyncMode::Always
+    }
+
+    /// Syncs on the thread of the caller, unless somebody is at it: then the sync thread does it next. Whether it was
+    /// done here, successful or not. `clock` tells the time since any instant.
+    pub fn sync_here(&self, clock: &dyn Fn() -> Duration) -> bool {
+        let round = match self.round.try_lock() {
+            Ok(round) => Some(round),
+            Err(TryLockError::Poisoned(_)) => None,
+            // Whoever is at it may take long: better not to wait for that.
+            Err(TryLockError::WouldBlock) => {
+                self.call_thread();
+                return false;
+            }
+        };
+        let begin = clock();
+        // A failure is kept, where every later command meets it.
+        if self.sync_files(round).is_ok() {
+            self.note_duration(clock().saturating_sub(begin));
+        }
+        self.tell();
+        true
+    }
+
+    fn note_duration(&self, took: Duration) {
+        let mut state = self.state();
+        state.short = if took < SHORT { state.short.saturating_add(1) } else { 0 };
     }
 
     /// Everything before this position survives a power cut.
@@ -137,7 +216,7 @@ impl Syncer {
 
     /// The same, and how many bytes that were.
     fn sync(&self) -> Result<(Lsn, u64)> {
-        let outcome = self.sync_files();
+        let outcome = self.sync_files(self.round.lock().ok());
         self.tell();
         outcome
     }
@@ -148,8 +227,9 @@ impl Syncer {
         }
     }
 
-    fn sync_files(&self) -> Result<(Lsn, u64)> {
-        let Ok(_round) = self.round.lock() else {
+    /// Nobody else syncs as long as there is a `round`; there is none after a panic.
+    fn sync_files(&self, round: Option<MutexGuard<'_, ()>>) -> Result<(Lsn, u64)> {
+        let Some(_round) = round else {
             return Err(self.stop_writes("a sync panicked before"));
         };
         let (files, target, bytes) = {
@@ -158,6 +238,7 @@ impl Syncer {
                 return Err(Error::WritesStopped(cause.clone()));
             }
             let bytes = std::mem::take(&mut state.unsynced);
+            state.told = false;
             (std::mem::take(&mut state.dirty), state.written, bytes)
         };
         let outcome = files.iter().try_for_each(|(_, file)| file.sync());
@@ -193,7 +274,7 @@ impl Syncer {
             let waited = self.work.wait_timeout_while(state, period, |s| !s.stop);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let idle = |s: &mut State| !s.stop && (s.dirty.is_empty() || s.failure.is_some());
+        let idle = |s: &mut State| !s.stop && (!s.told || s.failure.is_some());
         state = self.work.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
         !state.stop
     }
@@ -222,8 +303,10 @@ impl Syncer {
             let begin = clock();
             // A failure is kept in the syncer, where every later command meets it.
             if let Ok((_, bytes)) = self.sync() {
+                let took = clock().saturating_sub(begin);
                 let waiting = self.state().unsynced;
-                pace.synced(bytes, waiting, clock().saturating_sub(begin));
+                self.note_duration(took);
+                pace.synced(bytes, waiting, took);
             }
         }
     }

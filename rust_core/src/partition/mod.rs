@@ -7,16 +7,36 @@ mod handler;
 mod pending;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use handler::RequestHandler;
 pub use pending::PendingReplies;
 
 use crate::commands::{Shape, shape_of};
 use crate::front::{Call, Handled, Handler, Permissions};
-use crate::log::Lsn;
+use crate::log::{Call as CallSync, Lsn, Syncer};
 use crate::protocol::{Refusal, Reply, WireOptions};
 use crate::store::{FairLock, Store, StoreGuard};
 use crate::time::Now;
+
+/// Replies that a caller who is alone waits for the disk with. More than one keep it busy meanwhile.
+const LONE_REPLIES: usize = 1;
+
+/// How soon what nobody waits for is made durable: mostly something comes along that somebody does wait for.
+const UNAWAITED_MS: u64 = 2;
+
+/// Tells the time since any instant.
+pub type Clock<'a> = &'a dyn Fn() -> Duration;
+
+/// Who makes durable what was written.
+enum Plan<'a> {
+    /// The caller, now.
+    Here(Clock<'a>),
+    /// The sync thread, now.
+    Thread,
+    /// The sync thread, a little later: nobody waits for it.
+    Later,
+}
 
 /// A store with the requests to it.
 pub struct Partition {
@@ -26,6 +46,8 @@ pub struct Partition {
     /// Something was asked for since [`Partition::settle`].
     used: bool,
     upkeep_wanted: bool,
+    /// When the sync thread is called for what nobody waits for, in ms of the monotonic clock.
+    sync_due_ms: Option<u64>,
 }
 
 /// What settling has come to.
@@ -41,7 +63,7 @@ impl Partition {
     /// Nothing under way. Without a store no command is known.
     pub fn new(store: Option<Arc<FairLock>>, options: WireOptions) -> Partition {
         let handler = RequestHandler::new(options);
-        Partition { store, handler, used: false, upkeep_wanted: false }
+        Partition { store, handler, used: false, upkeep_wanted: false, sync_due_ms: None }
     }
 
     /// The store, for commands that are carried out elsewhere.
@@ -65,19 +87,64 @@ impl Partition {
         self.handler.replies().is_waiting()
     }
 
-    /// Does what is due, ends long polls, and writes what was logged. Nothing without a store.
-    pub fn settle(&mut self, now: Now) -> Option<Settled> {
+    /// Does what is due, ends long polls, and writes what was logged. Nothing without a store. `alone` is for a caller
+    /// that has nobody else to serve: it may sync what one reply waits for, instead of the sync thread.
+    pub fn settle(&mut self, now: Now, alone: Option<Clock<'_>>) -> Option<Settled> {
         self.used = false;
         let mut store = self.store.as_ref()?.lock_if_open()?;
         let mut more = store.tick(now);
         more |= self.handler.collect(&mut store, now);
-        // What could not be written is tried again with the next round; nobody is told it is done.
-        if let Err(error) = store.flush().and_then(|()| store.syncer().check()) {
-            self.handler.replies_mut().fail(store.acknowledged(), &error);
-        }
+        let syncer = store.syncer();
+        let plan = self.plan_sync(&syncer, alone);
+        let call = if matches!(plan, Plan::Thread) { CallSync::Now } else { CallSync::Later };
+        let flushed = store.flush_and(call);
         self.upkeep_wanted |= store.asks_for_upkeep();
         let sleep_ms = if more { Some(0) } else { store.sleep_ms(now) };
-        Some(Settled { acknowledged: store.acknowledged(), sleep_ms })
+        // Nobody waits for the disk because of the store.
+        drop(store);
+        let sync_ms = self.sync_as_planned(&syncer, plan, now);
+        // What could not be written is tried again with the next round; nobody is told it is done.
+        if let Err(error) = flushed.and_then(|()| syncer.check()) {
+            self.handler.replies_mut().fail(syncer.acknowledged(), &error);
+        }
+        let sleep_ms = sleep_ms.into_iter().chain(sync_ms).min();
+        Some(Settled { acknowledged: syncer.acknowledged(), sleep_ms })
+    }
+
+    /// Who makes durable what will be written.
+    fn plan_sync<'a>(&self, syncer: &Syncer, alone: Option<Clock<'a>>) -> Plan<'a> {
+        if !syncer.is_always() {
+            return Plan::Thread;
+        }
+        let replies = self.handler.replies();
+        match (replies.waiting_beyond(syncer.acknowledged(), LONE_REPLIES + 1), alone) {
+            (0, _) => Plan::Later,
+            (1..=LONE_REPLIES, Some(clock)) if syncer.is_quick() => Plan::Here(clock),
+            _ => Plan::Thread,
+        }
+    }
+
+    /// How long until this is to be called again for it.
+    fn sync_as_planned(&mut self, syncer: &Syncer, plan: Plan<'_>, now: Now) -> Option<u64> {
+        let due_ms = self.sync_due_ms.take();
+        match plan {
+            Plan::Here(clock) => {
+                syncer.sync_here(clock);
+                None
+            }
+            Plan::Later if syncer.is_synced() => None,
+            Plan::Later if due_ms.is_none_or(|due_ms| due_ms > now.mono_ms) => {
+                let due_ms = due_ms.unwrap_or(now.mono_ms.saturating_add(UNAWAITED_MS));
+                self.sync_due_ms = Some(due_ms);
+                Some(due_ms - now.mono_ms)
+            }
+            Plan::Later => {
+                syncer.call_thread();
+                None
+            }
+            // It was called when that was written.
+            Plan::Thread => None,
+        }
     }
 
     /// Whether the store has asked for upkeep since this was last asked.

@@ -46,6 +46,11 @@ impl PendingReplies {
         !self.waiting.is_empty()
     }
 
+    /// How many replies wait for more than this to be durable, counted up to `most`.
+    pub fn waiting_beyond(&self, acknowledged: Lsn, most: usize) -> usize {
+        self.waiting.iter().filter(|(end, _)| *end > acknowledged).take(most).count()
+    }
+
     /// Holds a reply until the log is durable up to `end`.
     pub fn wait_for(&mut self, end: Lsn, reply: Reply) {
         self.account(&reply, |all, bytes| *all += bytes);

@@ -70,7 +70,7 @@ pub use waiters::Completion;
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::log::{Log, LogOptions, Lsn, Placed, SyncMode, Syncer};
+use crate::log::{Call, Log, LogOptions, Lsn, Placed, SyncMode, Syncer};
 use crate::time::Now;
 use crate::wire::op::Op;
 use crate::wire::record::{FLAG_MORE, FLAG_REST};
@@ -173,6 +173,11 @@ impl Store {
     /// Writes appended records to the operating system: once per batch of commands.
     pub fn flush(&mut self) -> Result<()> {
         self.log.flush()
+    }
+
+    /// The same, and the sync thread hears of it now or later.
+    pub fn flush_and(&mut self, call: Call) -> Result<()> {
+        self.log.flush_and(call)
     }
 
     /// Writes and syncs: everything done so far is durable after this.

@@ -5,6 +5,7 @@ mod agreement;
 mod commands;
 mod driver;
 mod durability;
+mod lone;
 mod power_cuts;
 mod refusals;
 mod room;

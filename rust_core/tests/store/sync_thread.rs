@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mq9_core::disk::{Disk, DiskFile, OsDisk};
 use mq9_core::error::Error;
-use mq9_core::log::{Lsn, SyncMode, SyncThread, Syncer};
+use mq9_core::log::{Call, Lsn, SyncMode, SyncThread, Syncer};
 use mq9_core::store::{NewMailbox, Options, Query, Send, Store};
 use mq9_core::time::Now;
 use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
@@ -180,7 +180,7 @@ fn a_sync_waits_for_those_whom_the_last_one_has_served() {
     syncer.listen(move || told.send(()).unwrap_or(()));
     let thread = SyncThread::start(Arc::clone(&syncer), clock).unwrap();
 
-    let write = |end: u32| syncer.wrote(Lsn::new(1, end), 1, &file);
+    let write = |end: u32| syncer.wrote(Lsn::new(1, end), 1, &file, Call::Now);
     write(100);
     begins.recv_timeout(PATIENCE).unwrap();
     write(200);
@@ -198,5 +198,51 @@ fn a_sync_waits_for_those_whom_the_last_one_has_served() {
     begins.recv_timeout(PATIENCE).unwrap();
     end.send(()).unwrap();
     tells.recv_timeout(PATIENCE).unwrap();
+    drop(thread);
+}
+
+#[test]
+fn what_is_left_for_later_is_synced_when_the_thread_is_called() {
+    let (served, thread) = Served::start(SimDisk::new(), SyncMode::Always);
+    let syncer = served.store.lock().unwrap().syncer();
+    served.store.lock().unwrap().sync().unwrap();
+    for called_by_flush in [false, true] {
+        let mut store = served.store.lock().unwrap();
+        let before = store.end();
+        send(&mut store, "later").unwrap();
+        store.flush_and(Call::Later).unwrap();
+        let end = store.end();
+        drop(store);
+        assert_eq!(syncer.durable(), before, "nobody has called it");
+        if called_by_flush {
+            served.store.lock().unwrap().flush().unwrap();
+        } else {
+            syncer.call_thread();
+        }
+        served.wait(|| syncer.durable() >= end);
+    }
+    drop(thread);
+}
+
+#[test]
+fn a_caller_does_not_wait_for_a_sync_under_way() {
+    let ((begun, begins), (end, may_end)) = (mpsc::channel(), mpsc::channel());
+    let (begun, may_end) = (Mutex::new(begun), Mutex::new(may_end));
+    let minutes = Arc::new(AtomicU64::new(0));
+    let file: Arc<dyn DiskFile> = Arc::new(Slow { begun, may_end, minutes });
+    let (told, tells) = mpsc::channel();
+    let syncer = Arc::new(Syncer::new(SyncMode::Always, Lsn::new(1, 0)));
+    syncer.listen(move || told.send(()).unwrap_or(()));
+    let thread = SyncThread::start(Arc::clone(&syncer), || Duration::ZERO).unwrap();
+
+    syncer.wrote(Lsn::new(1, 100), 1, &file, Call::Now);
+    begins.recv_timeout(PATIENCE).unwrap();
+    syncer.wrote(Lsn::new(1, 200), 1, &file, Call::Later);
+    assert!(!syncer.sync_here(&|| Duration::ZERO), "the thread is at it");
+    for _ in 0..2 {
+        end.send(()).unwrap();
+        tells.recv_timeout(PATIENCE).unwrap();
+    }
+    assert_eq!(syncer.durable(), Lsn::new(1, 200));
     drop(thread);
 }

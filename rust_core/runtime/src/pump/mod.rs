@@ -132,6 +132,7 @@ impl Pump {
         self.unsettled |= self.waker.takes_settling();
         if self.waker.takes_order() {
             self.active_us = now.mono_us;
+            self.engine.heard_other(now);
             for order in self.orders.take() {
                 order(self, now);
             }
@@ -166,7 +167,7 @@ impl Pump {
     /// Does what a round has left to do: replies, output, events.
     fn finish(&mut self, now: Moment) {
         if std::mem::take(&mut self.unsettled) || self.engine.wants_to_settle(now) {
-            self.engine.settle(now);
+            self.engine.settle_or_sync(now, &clock::mono);
         }
         loop {
             while let Some(id) = self.engine.front_mut().next_dirty() {
