@@ -68,6 +68,7 @@ CRATES: dict[str, set[str]] = {
     "mq9-core": set(),
     "mq9-sim": {"mq9-core"},
     "mq9-runtime": {"mq9-core"},
+    "mq9-cluster": set(),
     "mq9-export": {"mq9-core"},
     "mq9-binding": {"mq9-core", "mq9-export", "mq9-runtime"},
     "mq9-benches": {"mq9-core", "mq9-runtime"},
