@@ -29,7 +29,7 @@ from nats_runs import ROOT, BenchError
 
 NUMBERS = ("rounds", "long_rounds", "seconds", "warmup", "attempts", "wait")
 FULL = (3, 3, 1.0, 0.3, 3, 5.0)
-QUICK = (1, 1, 0.1, 0.05, 1, 0.0)
+QUICK = (1, 1, 0.1, 0.01, 1, 0.0)
 IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
 
 
@@ -161,7 +161,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how often each row is measured (3; quick: 1)")
     parser.add_argument("--long-rounds", type=int, help="CREATE and BACKLOG (3; quick: 1)")
     parser.add_argument("--seconds", type=float, help="how long each time (1; quick: 0.1)")
-    parser.add_argument("--warmup", type=float, help="seconds before (0.3; quick: 0.05)")
+    parser.add_argument("--warmup", type=float, help="seconds before (0.3; quick: 0.01)")
     parser.add_argument("--attempts", type=int, help="most tries on a busy machine (3; quick: 1)")
     parser.add_argument("--wait", type=float, help="most seconds for quiet (5; quick: 0)")
     parser.add_argument("--quick", action="store_true", help="a smoke run of a few rows")

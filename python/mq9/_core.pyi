@@ -468,6 +468,7 @@ class Store:
         tags: Sequence[str] = (),
         since_ms: int = 0,
         after_id: int | None = None,
+        before_id: int | None = None,
         limit: int = 100,
         max_bytes: int = 1_048_576,
         newest: bool = False,
@@ -485,6 +486,12 @@ class Store:
     def cancel_delayed(self, address: str, delay_id: int, *, now: _Now = None) -> None: ...
     def delete(self, address: str, msg_id: int, *, now: _Now = None) -> None: ...
     def mailbox(self, address: str, *, now: _Now = None) -> MailboxInfo: ...
+    def mailboxes_at(
+        self, addresses: Sequence[str], *, now: _Now = None
+    ) -> list[MailboxInfo | None]: ...
+    def messages_of(
+        self, address: str, keys: Sequence[str], *, max_bytes: int = 1_048_576, now: _Now = None
+    ) -> list[Message | None]: ...
     def mailboxes(
         self, start: int = 0, limit: int = 1000, *, now: _Now = None
     ) -> tuple[list[MailboxInfo], int | None]: ...

@@ -162,6 +162,8 @@ def test_query_finds_by_key_tag_time_and_id(store: Store) -> None:
     assert payloads(query("a", since_ms=at(1)[0], now=at(1))) == [b"1", b"2"]
     assert payloads(query("a", after_id=1, now=at(1))) == [b"2"]
     assert payloads(query("a", limit=2, newest=True, now=at(1))) == [b"1", b"2"]
+    assert payloads(query("a", before_id=2, limit=1, newest=True, now=at(1))) == [b"1"]
+    assert payloads(query("a", before_id=1, now=at(1))) == [b"0"]
     assert payloads(query("a", max_bytes=1, now=at(1))) == [b"0"]
 
 
@@ -210,6 +212,23 @@ def test_mailboxes_are_listed_in_pages(store: Store) -> None:
     assert [info.address for info in first + second] == ["a", "b", "c"]
     assert end is None
     assert [info.address for info in store.mailboxes(now=at(10))[0]] == ["a", "c"]
+
+
+def test_some_mailboxes_are_looked_at_together(store: Store) -> None:
+    store.create_mailbox("b", ttl_ms=10, now=START)
+    both = store.mailboxes_at(["b", "missing", "a"], now=START)
+    assert [None if info is None else info.address for info in both] == ["b", None, "a"]
+    [gone, there] = store.mailboxes_at(["b", "a"], now=at(10))
+    assert (gone, there is None) == (None, False)
+    assert store.mailboxes_at([]) == []
+
+
+def test_messages_of_keys_are_read_together_until_there_are_many_bytes(store: Store) -> None:
+    store.append_many("a", [NewMessage(b"%d" % n, key=f"k{n}") for n in range(3)], now=START)
+    found = store.messages_of("a", ["k2", "missing", "k0"], now=START)
+    assert [message and message.payload for message in found] == [b"2", None, b"0"]
+    [first, second] = store.messages_of("a", ["k0", "k1", "k2"], max_bytes=1, now=START)
+    assert (first and first.payload, second and second.payload) == (b"0", b"1")
 
 
 def test_info_counts(store: Store) -> None:
@@ -326,6 +345,8 @@ CALLS = {
     "delete": ("a", 0),
     "mailbox": ("a",),
     "mailboxes": (),
+    "mailboxes_at": (["a"],),
+    "messages_of": ("a", ["k"]),
     "info": (),
     "damage": (),
     "tick": (),

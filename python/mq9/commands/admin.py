@@ -30,8 +30,8 @@ _OWN = "$"
 _MAX_REPLY_BYTES = 1 << 20
 # What is looked at before others have their turn.
 _STEP_MAILBOXES = 16
-_STEP_MESSAGES = 512
-_STEP_BYTES = 1 << 20
+_STEP_MESSAGES = 128
+_STEP_BYTES = 64 << 10
 
 
 class AdminListRequest(Request):

@@ -6,7 +6,7 @@ Owns the request, the reply and how a reply is cut. What is found is the registr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import perf_counter, time
+from time import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic_core import to_json
@@ -16,6 +16,7 @@ from mq9.commands.dispatcher import Call, Command
 from mq9.commands.reply import Reply
 from mq9.commands.request import Refusal, Request, between, read
 from mq9.registry.link import SearchRefusedError, WorkerLostError
+from mq9.registry.registry import STEP_AGENTS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -34,7 +35,6 @@ _MAX_TAGS = 64
 _MAX_FIELDS = 256
 # Where a reply is cut, unless its first card is larger.
 _MAX_REPLY_BYTES = 1 << 20
-_STEP_S = 0.0005
 _TRIES = 3
 
 
@@ -169,27 +169,27 @@ class Discover:
         statuses: list[bytes] | None = [] if request.status else None
         scores: list[float] | None = [] if request.scores else None
         kept = [*request.fields, "mailbox"] if request.fields is not None else None
-        size, more = 0, False
-        end = perf_counter() + _STEP_S
-        for agent, score in found.agents:
-            card = self._registry.card(agent)
-            if card is None:
-                continue
-            if kept is not None:
-                card = with_fields(card, kept)
-            status = b"" if statuses is None else self._status(agent)
-            size += len(card) + len(status) + 2
-            if size > _MAX_REPLY_BYTES and cards:
-                more = True
-                break
-            cards.append(card)
-            if statuses is not None:
-                statuses.append(status)
-            if scores is not None:
-                scores.append(score)
-            if perf_counter() >= end:
+        size, more, at = 0, False, 0
+        while at < len(found.agents) and not more:
+            if at:
                 yield None
-                end = perf_counter() + _STEP_S
+            some = found.agents[at : at + STEP_AGENTS]
+            read = self._registry.cards([agent for agent, _ in some])
+            told = self._statuses(some[: len(read)]) if request.status else [b""] * len(read)
+            at += len(told)
+            for (_, score), card, status in zip(some, read, told, strict=False):
+                if card is None:
+                    continue
+                shown = card if kept is None else with_fields(card, kept)
+                size += len(shown) + len(status) + 2
+                if size > _MAX_REPLY_BYTES and cards:
+                    more = True
+                    break
+                cards.append(shown)
+                if statuses is not None:
+                    statuses.append(status)
+                if scores is not None:
+                    scores.append(score)
         return DiscoverReply(
             agents=tuple(cards),
             total=found.total,
@@ -199,17 +199,23 @@ class Discover:
             more=more,
         )
 
-    def _status(self, agent: Agent) -> bytes:
-        alive = agent.alive_until_ms > int(time() * 1000)
-        report = self._registry.status(agent) if agent.reported_ms else None
-        head = to_json(
-            {
-                "registered": agent.registered_ms // 1000,
-                "last_seen": agent.seen_ms // 1000,
-                "alive": alive,
-            }
-        )
-        return head[:-1] + b',"report":' + (report or b"null") + b"}"
+    def _statuses(self, found: list[tuple[Agent, float]]) -> list[bytes]:
+        """What is known of the first of these agents, beside their cards."""
+        now_ms = int(time() * 1000)
+        agents = [agent for agent, _ in found]
+        pairs = zip(agents, self._registry.reports(agents), strict=False)
+        return [_status(agent, report, now_ms) for agent, report in pairs]
+
+
+def _status(agent: Agent, report: bytes | None, now_ms: int) -> bytes:
+    head = to_json(
+        {
+            "registered": agent.registered_ms // 1000,
+            "last_seen": agent.seen_ms // 1000,
+            "alive": agent.alive_until_ms > now_ms,
+        }
+    )
+    return head[:-1] + b',"report":' + (report if report and agent.reported_ms else b"null") + b"}"
 
 
 def _check(request: DiscoverRequest) -> None:

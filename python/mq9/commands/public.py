@@ -11,7 +11,6 @@ from mq9.commands.dispatcher import Call, Command
 from mq9.commands.reply import Reply
 from mq9.commands.request import Request, between, read
 from mq9.commands.times import created, expires
-from mq9.errors import MailboxNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _LIMIT = 100
 _MAX_REPLY_BYTES = 1 << 20
 # Mailboxes looked at before others have their turn.
-_STEP = 100
+_STEP = 64
 # Addresses of mailboxes that may be gone, before they are looked for again.
 _SPARE = 1000
 
@@ -90,22 +89,19 @@ class PublicMailboxes:
             step = self._addresses[at : at + _STEP]
             if not step:
                 return ListReply(mailboxes=tuple(found))
-            for after in step:
-                if (mailbox := self._find(after)) is None:
+            # One look for all of them: each look has the broker's thread do something.
+            looked_at = self._store.mailboxes_at(step)
+            for mailbox in looked_at:
+                # The address may have no mailbox any more, or a new, private one.
+                if mailbox is None or not mailbox.policy.public:
                     continue
                 if len(found) == limit or size > _MAX_REPLY_BYTES:
                     return ListReply(mailboxes=tuple(found), more=True)
-                found.append(mailbox)
-                size += len(mailbox.model_dump_json())
+                listed = _public(mailbox)
+                found.append(listed)
+                size += len(listed.model_dump_json())
+            after = step[len(looked_at) - 1]
             yield None
-
-    def _find(self, address: str) -> PublicMailbox | None:
-        try:
-            mailbox = self._store.mailbox(address)
-        except MailboxNotFound:
-            return None
-        # The address may have a new, private mailbox.
-        return _public(mailbox) if mailbox.policy.public else None
 
     def _load(self) -> Generator[None, None, None]:
         # Meanwhile new ones are added, and others may be looking as well: both do no harm.

@@ -18,9 +18,9 @@ _MAX_LIMIT = 10_000
 _MAX_TIME_S = 2**53 - 1
 # Where a reply is cut, unless its first message is larger.
 _MAX_REPLY_BYTES = 1 << 20
-# What is looked at before others have their turn.
-_STEP = 256
-_STEP_BYTES = 256 << 10
+# What the broker's thread reads in one go. Messages wait meanwhile.
+_STEP = 64
+_STEP_BYTES = 64 << 10
 
 
 class QueryRequest(Request):
@@ -127,25 +127,29 @@ class Query:
         return QueryReply(messages=tuple(found))
 
     def _newest(self, address: str, request: QueryRequest) -> Steps:
-        limit = request.limit or _MAX_LIMIT
-        batch = self._store.query(address, limit=limit, max_bytes=_MAX_REPLY_BYTES, newest=True)
         found: list[bytes] = []
-        size, more = 0, self._has_older(address, batch, limit)
-        for message in reversed(batch):
-            written = self._entry(message, request)
-            size += len(written) + 1
-            if size > _MAX_REPLY_BYTES and found:
-                more = True
-                break
-            found.append(written)
-            if len(found) % _STEP == 0:
+        size, before = 0, None
+        left = request.limit or _MAX_LIMIT
+        while left and (
+            step := self._store.query(
+                address,
+                before_id=before,
+                limit=min(_STEP, left),
+                max_bytes=_STEP_BYTES,
+                newest=True,
+            )
+        ):
+            for message in reversed(step):
+                written = self._entry(message, request)
+                size += len(written) + 1
+                if size > _MAX_REPLY_BYTES and found:
+                    return QueryReply(messages=tuple(reversed(found)), more=True)
+                found.append(written)
+            left -= len(step)
+            before = step[0].msg_id
+            if left:
                 yield None
-        return QueryReply(messages=tuple(reversed(found)), more=more)
-
-    def _has_older(self, address: str, batch: list[Message], limit: int) -> bool:
-        if not batch or len(batch) >= limit:
-            return False
-        return self._store.query(address, limit=1, max_bytes=1)[0].msg_id < batch[0].msg_id
+        return QueryReply(messages=tuple(reversed(found)))
 
     def _entry(self, message: Message, request: QueryRequest) -> bytes:
         always_base64 = self._always_base64 or request.encoding is not None

@@ -19,7 +19,7 @@ from mq9.registry.link import Link
 from mq9.registry.roster import MAX_NAME_CHARS, Agent, Roster
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from mq9.registry.link import Log
     from mq9.store import Message, Store
@@ -29,8 +29,12 @@ REPORTS = "$reports"
 FOLDER = "agents"
 """Where in the data directory the worker keeps its files."""
 
-_STEP_MESSAGES = 128
-_STEP_BYTES = 1 << 20
+STEP_AGENTS = 32
+"""So many cards are read in one go."""
+
+# What the broker's thread reads in one go. Messages wait meanwhile.
+_STEP_MESSAGES = 64
+_STEP_BYTES = 64 << 10
 # What loading and expiring may take of one round of the loop.
 _ROUND_S = 0.001
 # No card was ever taken that has more levels.
@@ -177,10 +181,27 @@ class Registry:
         message = self._newest(AGENTS, agent.address)
         return None if message is None or message.msg_id != agent.number else message.payload
 
-    def status(self, agent: Agent) -> bytes | None:
-        """What the agent last reported."""
-        message = self._newest(REPORTS, agent.address)
-        return None if message is None else message.payload
+    def cards(self, agents: Sequence[Agent]) -> list[bytes | None]:
+        """The cards of up to `STEP_AGENTS`, None where one is gone; ends early after many bytes."""
+        messages = self._messages_of(AGENTS, agents)
+        return [
+            message.payload if message is not None and message.msg_id == agent.number else None
+            for agent, message in zip(agents, messages, strict=False)
+        ]
+
+    def reports(self, agents: Sequence[Agent]) -> list[bytes | None]:
+        """What up to `STEP_AGENTS` last reported; ends early after many bytes."""
+        if not any(agent.reported_ms for agent in agents):
+            return [None] * len(agents)
+        messages = self._messages_of(REPORTS, agents)
+        return [None if message is None else message.payload for message in messages]
+
+    def _messages_of(self, mailbox: str, agents: Sequence[Agent]) -> list[Message | None]:
+        addresses = [agent.address for agent in agents]
+        try:
+            return self._store.messages_of(mailbox, addresses, max_bytes=_STEP_BYTES)
+        except MailboxNotFound:
+            return [None] * len(addresses)
 
     def expire(self) -> Generator[None, None, None]:
         """Takes out all whose time is over, in steps."""

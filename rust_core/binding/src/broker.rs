@@ -27,7 +27,8 @@ const NOTICES_PER_TURN: usize = 64;
 #[pyclass(frozen, module = "mq9._core")]
 pub struct Broker {
     runtime: Arc<Runtime>,
-    store: Option<Py<Store>>,
+    /// Stays open for as long as the broker is there, unless it is closed.
+    _store: Option<Py<Store>>,
     last_cid: AtomicU64,
     python: Mutex<Handlers>,
 }
@@ -66,11 +67,11 @@ impl Broker {
             Runtime::start(engine, open)
         };
         let runtime = match &store {
-            Some(store) => store.get().with_open(start),
+            Some(store) => store.get().access().with_open(start),
             None => start(None),
         }?;
         let last_cid = AtomicU64::new(0);
-        Ok(Self { runtime: Arc::new(runtime), store, last_cid, python: Mutex::default() })
+        Ok(Self { runtime: Arc::new(runtime), _store: store, last_cid, python: Mutex::default() })
     }
 
     /// From now on this event loop hears what the broker has to tell.
@@ -133,23 +134,11 @@ impl Broker {
     /// Answers a request once everything that was done to the store so far is durable; if it never will be, with a
     /// refusal in the shape of the `command`. Without one the payload promises nothing.
     #[pyo3(signature = (cid, subject, payload, *, command=None))]
-    fn reply(
-        &self,
-        py: Python<'_>,
-        cid: u64,
-        subject: &str,
-        payload: Vec<u8>,
-        command: Option<&str>,
-    ) {
-        let end = |store: &Py<Store>| {
-            let store = store.get();
-            py.detach(|| store.with_open(|open| open.map(OpenStore::end)))
-        };
-        let end = self.store.as_ref().and_then(end).unwrap_or_default();
+    fn reply(&self, cid: u64, subject: &str, payload: Vec<u8>, command: Option<&str>) {
         let shape = command.map(|command| shape_of(command.as_bytes()));
         let subject = subject.to_owned();
         self.runtime.order(move |pump, _| {
-            pump.engine().reply_at(end, cid, subject.as_bytes(), payload, shape);
+            pump.engine().reply(cid, subject.as_bytes(), payload, shape);
         });
     }
 

@@ -115,7 +115,7 @@ impl Export {
     #[pyo3(signature = (store=None))]
     fn run(&self, py: Python<'_>, store: Option<&Store>) -> Result<ExportSummary> {
         let until = match store {
-            Some(store) => Some(store.durable_end(py)?),
+            Some(store) => Some(store.access().durable_end(py)?),
             None => None,
         };
         py.detach(|| {

@@ -3,6 +3,7 @@
 //! Converts arguments, calls `mq9-core`, converts the results back. Decisions about the product
 //! belong in the core, everything per connection in Python.
 
+mod access;
 mod batch;
 mod broker;
 mod broker_types;

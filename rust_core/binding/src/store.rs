@@ -1,21 +1,19 @@
 //! The class `Store`: one method for each command of the core.
 
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use mq9_core::log::Lsn;
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{
     Ack, Changes, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Options, Query, Quotas,
     Retention,
 };
-use mq9_core::time::Now;
 use mq9_runtime::{OpenStore, clock};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::access::{Access, Core, Given};
 use crate::batch::{append_many, number_of};
 use crate::enum_names;
 use crate::errors::{Failure, Result};
@@ -24,48 +22,17 @@ use crate::policy_changes::PolicyChanges;
 use crate::types::{Damage, MailboxInfo, StoreInfo};
 use crate::wait::wait_durable;
 
-/// An instant given by the caller: wall and monotonic milliseconds.
-type Given = Option<(u64, u64)>;
-
 /// A store of mailboxes in a directory.
 #[pyclass(frozen, module = "mq9._core")]
 pub struct Store {
     path: PathBuf,
-    open: RwLock<Option<OpenStore>>,
+    access: Access,
 }
 
 impl Store {
-    /// Calls with the open store, or with nothing if it is closed.
-    pub fn with_open<T>(&self, call: impl FnOnce(Option<&OpenStore>) -> T) -> T {
-        call(self.open.read().unwrap_or_else(PoisonError::into_inner).as_ref())
-    }
-
-    /// Carries out a command of the core.
-    fn write<T: Send>(
-        &self,
-        py: Python<'_>,
-        now: Given,
-        call: impl FnOnce(&mut mq9_core::store::Store, Now) -> mq9_core::error::Result<T> + Send,
-    ) -> Result<T> {
-        self.enter(py, |open| open.write(|store| Ok(call(store, clock::given(now))?)))
-    }
-
-    /// The door: everything that may block, on a lock or on the disk, goes through here and leaves
-    /// the interpreter to others meanwhile. Nothing inside may wait for the interpreter.
-    fn enter<T: Send>(
-        &self,
-        py: Python<'_>,
-        call: impl FnOnce(&OpenStore) -> Result<T> + Send,
-    ) -> Result<T> {
-        py.detach(|| {
-            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            call(open.as_ref().ok_or(Failure::Closed)?.check_whole()?)
-        })
-    }
-
-    /// How far the log is durable, with everything done so far.
-    pub fn durable_end(&self, py: Python<'_>) -> Result<Lsn> {
-        self.enter(py, |open| Ok(open.sync()?))
+    /// The way in.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 }
 
@@ -121,16 +88,15 @@ impl Store {
             },
             checkpoint_bytes,
         };
-        let every = Duration::from_millis(maintain_every_ms);
         let open = py.detach(|| {
             let now = clock::given(now);
             if read_only {
                 OpenStore::look(&path, options, now)
             } else {
-                OpenStore::open(&path, options, every, now)
+                OpenStore::open(&path, options, Duration::from_millis(maintain_every_ms), now)
             }
         })?;
-        Ok(Store { path, open: RwLock::new(Some(open)) })
+        Ok(Store { path, access: Access::new(open) })
     }
 
     /// The directory.
@@ -142,15 +108,12 @@ impl Store {
     /// True once the store is closed.
     #[getter]
     fn closed(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.open.read().unwrap_or_else(PoisonError::into_inner).is_none())
+        self.access.is_closed(py)
     }
 
     /// Writes a checkpoint and closes the store; closing it again does nothing.
     fn close(&self, py: Python<'_>) -> Result<()> {
-        py.detach(|| {
-            let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-            Ok(open.take().map_or(Ok(()), OpenStore::close)?)
-        })
+        self.access.close(py)
     }
 
     fn __enter__(slf: Py<Store>) -> Py<Store> {
@@ -178,7 +141,7 @@ impl Store {
     fn create_mailbox(
         &self,
         py: Python<'_>,
-        address: &str,
+        address: String,
         ttl_ms: u64,
         desc: &str,
         latest: bool,
@@ -217,8 +180,11 @@ impl Store {
             dead_letter: dead_letter.map(Box::from),
             owner: owner.map(Box::from),
         };
-        let new = NewMailbox { address, ttl_ms, desc, policy };
-        self.write(py, now, |store, now| store.create_mailbox(&new, now))
+        let desc = desc.to_owned();
+        self.access.write(py, now, move |store, now| {
+            let new = NewMailbox { address: &address, ttl_ms, desc: &desc, policy };
+            store.create_mailbox(&new, now)
+        })
     }
 
     /// Changes what is given of a mailbox.
@@ -226,33 +192,41 @@ impl Store {
     fn update_mailbox(
         &self,
         py: Python<'_>,
-        address: &str,
+        address: String,
         policy: Option<&Bound<'_, PyDict>>,
         ttl_ms: Option<u64>,
-        desc: Option<&str>,
+        desc: Option<String>,
         now: Given,
     ) -> Result<()> {
-        let (changes, policy) = (Changes { ttl_ms, desc }, PolicyChanges::read(policy)?);
-        let change = |changed: &mut Policy| policy.apply(changed);
-        self.write(py, now, |store, now| store.update_mailbox(address, changes, change, now))
+        let policy = PolicyChanges::read(policy)?;
+        self.access.write(py, now, move |store, now| {
+            let changes = Changes { ttl_ms, desc: desc.as_deref() };
+            store.update_mailbox(&address, changes, |changed| policy.apply(changed), now)
+        })
     }
 
     /// Removes a mailbox with everything in it.
     #[pyo3(signature = (address, *, now=None))]
-    fn remove_mailbox(&self, py: Python<'_>, address: &str, now: Given) -> Result<()> {
-        self.write(py, now, |store, now| store.remove_mailbox(address, now))
+    fn remove_mailbox(&self, py: Python<'_>, address: String, now: Given) -> Result<()> {
+        self.access.write(py, now, move |store, now| store.remove_mailbox(&address, now))
     }
 
     /// Removes a group; messages stay.
     #[pyo3(signature = (address, group, *, now=None))]
-    fn remove_group(&self, py: Python<'_>, address: &str, group: &str, now: Given) -> Result<()> {
-        self.write(py, now, |store, now| store.remove_group(address, group, now))
+    fn remove_group(
+        &self,
+        py: Python<'_>,
+        address: String,
+        group: String,
+        now: Given,
+    ) -> Result<()> {
+        self.access.write(py, now, move |store, now| store.remove_group(&address, &group, now))
     }
 
     /// Removes all messages of a mailbox, delayed ones too, and returns how many.
     #[pyo3(signature = (address, *, now=None))]
-    fn purge(&self, py: Python<'_>, address: &str, now: Given) -> Result<u64> {
-        self.write(py, now, |store, now| store.purge(address, now))
+    fn purge(&self, py: Python<'_>, address: String, now: Given) -> Result<u64> {
+        self.access.write(py, now, move |store, now| store.purge(&address, now))
     }
 
     /// Stores messages in order and returns their ids, -1 for those that are delayed.
@@ -260,20 +234,20 @@ impl Store {
     fn append_many(
         &self,
         py: Python<'_>,
-        address: &str,
+        address: String,
         messages: &Bound<'_, PyAny>,
         now: Given,
     ) -> Result<Vec<i64>> {
-        let sent = &Sent::collect(messages)?;
-        self.enter(py, |open| {
+        let sent = Sent::collect(messages)?;
+        self.access.write(py, now, move |store, now| {
             let list: Vec<_> = sent.iter().map(Sent::borrow).collect();
-            open.write(|store| append_many(store, address, &list, clock::given(now)))
+            append_many(store, &address, &list, now)
         })
     }
 
     /// Stores a message and returns its id, or -1 if it is delayed.
     #[pyo3(signature = (
-        address, payload, *, level=5, key="", tags="", headers=None, delay_ms=0, ttl_ms=0,
+        address, payload, *, level=5, key=String::new(), tags=String::new(), headers=None, delay_ms=0, ttl_ms=0,
         now=None
     ))]
     #[pyo3(text_signature = "($self, address, payload, *, level=5, key='', tags='', headers=b'', \
@@ -282,20 +256,24 @@ impl Store {
     fn send(
         &self,
         py: Python<'_>,
-        address: &str,
+        address: String,
         payload: PyBackedBytes,
         level: u8,
-        key: &str,
-        tags: &str,
+        key: String,
+        tags: String,
         headers: Option<PyBackedBytes>,
         delay_ms: u64,
         ttl_ms: u64,
         now: Given,
     ) -> Result<i64> {
         let level = enum_names::level("level", level)?;
-        let (payload, headers) = (&*payload, headers.as_deref().unwrap_or_default());
-        let send = mq9_core::store::Send { level, key, tags, headers, payload, delay_ms, ttl_ms };
-        self.write(py, now, |store, now| Ok(number_of(store.send(address, &send, now)?)))
+        self.access.write(py, now, move |store, now| {
+            let (key, tags) = (&*key, &*tags);
+            let (payload, headers) = (&*payload, headers.as_deref().unwrap_or_default());
+            let message =
+                mq9_core::store::Send { level, key, tags, headers, payload, delay_ms, ttl_ms };
+            store.send(&address, &message, now).map(number_of)
+        })
     }
 
     /// Fetches messages, or waits for some if there are none and `wait_ms` is given.
@@ -308,7 +286,7 @@ impl Store {
     fn fetch<'py>(
         &self,
         py: Python<'py>,
-        address: &str,
+        address: String,
         group: Option<&str>,
         member: Option<&str>,
         conn: u64,
@@ -333,7 +311,7 @@ impl Store {
         let group = group.map(|name| GroupFetch { name: name.to_owned(), member, force });
         let keeps_position = group.is_some();
         let request = Fetch {
-            address: address.to_owned(),
+            address,
             group,
             start,
             max_msgs,
@@ -345,11 +323,12 @@ impl Store {
             conn,
             user: None,
         };
-        let outcome = self.enter(py, |open| {
-            let fetch =
-                |store: &mut mq9_core::store::Store| Ok(store.fetch(request, clock::given(now))?);
-            if keeps_position { open.write(fetch) } else { open.read(fetch) }
-        })?;
+        let fetch = move |store: &mut Core, now| store.fetch(request, now);
+        let outcome = if keeps_position {
+            self.access.write(py, now, fetch)
+        } else {
+            self.access.read(py, now, fetch)
+        }?;
         Ok(match outcome {
             FetchOutcome::Messages(batch) => to_python(py, &batch)?.into_pyobject(py)?,
             FetchOutcome::Waiting(waiter) => Bound::new(py, Waiting { waiter })?.into_any(),
@@ -359,12 +338,9 @@ impl Store {
     /// Takes the answers of fetches whose wait is over.
     #[pyo3(signature = (*, now=None))]
     fn completions(&self, py: Python<'_>, now: Given) -> Result<Vec<Completion>> {
-        let done = self.enter(py, |open| {
-            open.read(|store| {
-                let now = clock::given(now);
-                store.tick(now);
-                Ok(store.completions(now))
-            })
+        let done = self.access.read(py, now, |store, now| {
+            store.tick(now);
+            Ok(store.completions(now))
         })?;
         let completions = done.into_iter().map(|completion| Completion::new(py, completion));
         Ok(completions.collect::<PyResult<_>>()?)
@@ -372,17 +348,15 @@ impl Store {
 
     /// Gives up a wait; true if it was waiting.
     fn cancel_wait(&self, py: Python<'_>, waiter: u64) -> Result<bool> {
-        self.enter(py, |open| open.read(|store| Ok(store.cancel_wait(waiter))))
+        self.access.read(py, None, move |store, _| Ok(store.cancel_wait(waiter)))
     }
 
     /// Ends the waits of a connection that has closed and returns what it held to its groups.
     #[pyo3(signature = (conn, *, now=None))]
     fn disconnect(&self, py: Python<'_>, conn: u64, now: Given) -> Result<()> {
-        self.enter(py, |open| {
-            open.read(|store| {
-                store.disconnect(conn, clock::given(now));
-                Ok(())
-            })
+        self.access.read(py, now, move |store, now| {
+            store.disconnect(conn, now);
+            Ok(())
         })
     }
 
@@ -394,8 +368,8 @@ impl Store {
     fn ack(
         &self,
         py: Python<'_>,
-        address: &str,
-        group: &str,
+        address: String,
+        group: String,
         msg_ids: Vec<u64>,
         kind: &str,
         only: bool,
@@ -403,35 +377,39 @@ impl Store {
         now: Given,
     ) -> Result<()> {
         let kind = enum_names::ack_kind(kind, only, delay_ms)?;
-        let ack = Ack { address, group, msg_ids: &msg_ids, kind };
-        self.enter(py, |open| open.write(|store| Ok(store.ack(&ack, clock::given(now))?)))
+        self.access.write(py, now, move |store, now| {
+            store.ack(&Ack { address: &address, group: &group, msg_ids: &msg_ids, kind }, now)
+        })
     }
 
     /// Finds messages in `msg_id` order, without moving anything.
     #[pyo3(signature = (
-        address, *, key=None, tags=Vec::new(), since_ms=0, after_id=None, limit=100,
+        address, *, key=None, tags=Vec::new(), since_ms=0, after_id=None, before_id=None, limit=100,
         max_bytes=1_048_576, newest=false, now=None
     ))]
     #[pyo3(text_signature = "($self, address, *, key=None, tags=(), since_ms=0, after_id=None, \
-                          limit=100, max_bytes=1048576, newest=False, now=None)")]
+                          before_id=None, limit=100, max_bytes=1048576, newest=False, now=None)")]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn query(
         &self,
         py: Python<'_>,
-        address: &str,
-        key: Option<&str>,
+        address: String,
+        key: Option<String>,
         tags: Vec<String>,
         since_ms: u64,
         after_id: Option<u64>,
+        before_id: Option<u64>,
         limit: usize,
         max_bytes: u64,
         newest: bool,
         now: Given,
     ) -> Result<Vec<Py<Message>>> {
-        let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
-        let query = Query { key, tags: &tags, since_ms, after_id, limit, max_bytes, newest };
-        let batch = self.enter(py, |open| {
-            open.read(|store| Ok(store.query(address, &query, clock::given(now))?))
+        let batch = self.access.read(py, now, move |store, now| {
+            let (key, tags) =
+                (key.as_deref(), &*tags.iter().map(String::as_str).collect::<Vec<_>>());
+            let query =
+                Query { key, tags, since_ms, after_id, before_id, limit, max_bytes, newest };
+            store.query(&address, &query, now)
         })?;
         Ok(to_python(py, &batch)?)
     }
@@ -444,16 +422,14 @@ impl Store {
     fn query_delayed(
         &self,
         py: Python<'_>,
-        address: &str,
+        address: String,
         after_id: Option<u64>,
         limit: usize,
         max_bytes: u64,
         now: Given,
     ) -> Result<Vec<Py<Message>>> {
-        let batch = self.enter(py, |open| {
-            open.read(|store| {
-                Ok(store.query_delayed(address, after_id, limit, max_bytes, clock::given(now))?)
-            })
+        let batch = self.access.read(py, now, move |store, now| {
+            store.query_delayed(&address, after_id, limit, max_bytes, now)
         })?;
         Ok(to_python(py, &batch)?)
     }
@@ -463,26 +439,55 @@ impl Store {
     fn cancel_delayed(
         &self,
         py: Python<'_>,
-        address: &str,
+        address: String,
         delay_id: u64,
         now: Given,
     ) -> Result<()> {
-        self.write(py, now, |store, now| store.cancel_delayed(address, delay_id, now))
+        self.access.write(py, now, move |store, now| store.cancel_delayed(&address, delay_id, now))
     }
 
     /// Deletes a message.
     #[pyo3(signature = (address, msg_id, *, now=None))]
-    fn delete(&self, py: Python<'_>, address: &str, msg_id: u64, now: Given) -> Result<()> {
-        self.write(py, now, |store, now| store.delete(address, msg_id, now))
+    fn delete(&self, py: Python<'_>, address: String, msg_id: u64, now: Given) -> Result<()> {
+        self.access.write(py, now, move |store, now| store.delete(&address, msg_id, now))
     }
 
     /// What is known of a mailbox.
     #[pyo3(signature = (address, *, now=None))]
-    fn mailbox(&self, py: Python<'_>, address: &str, now: Given) -> Result<MailboxInfo> {
-        let look =
-            |store: &mut mq9_core::store::Store| Ok(store.mailbox(address, clock::given(now))?);
-        let info = self.enter(py, |open| open.read(look))?;
+    fn mailbox(&self, py: Python<'_>, address: String, now: Given) -> Result<MailboxInfo> {
+        let info = self.access.read(py, now, move |store, now| store.mailbox(&address, now))?;
         Ok(MailboxInfo::new(py, info)?)
+    }
+
+    /// What is known of these mailboxes; None for those that are not there. Ends early after many groups.
+    #[pyo3(signature = (addresses, *, now=None))]
+    fn mailboxes_at(
+        &self,
+        py: Python<'_>,
+        addresses: Vec<String>,
+        now: Given,
+    ) -> Result<Vec<Option<MailboxInfo>>> {
+        let found =
+            self.access.read(py, now, move |store, now| store.mailboxes_at(&addresses, now))?;
+        let info = |info: Option<_>| info.map(|info| MailboxInfo::new(py, info)).transpose();
+        Ok(found.into_iter().map(info).collect::<PyResult<_>>()?)
+    }
+
+    /// The message of each key; None for those that have none. Stops early at `max_bytes`: the list is shorter then.
+    #[pyo3(signature = (address, keys, *, max_bytes=1_048_576, now=None))]
+    fn messages_of(
+        &self,
+        py: Python<'_>,
+        address: String,
+        keys: Vec<String>,
+        max_bytes: u64,
+        now: Given,
+    ) -> Result<Vec<Option<Py<Message>>>> {
+        let found = self
+            .access
+            .read(py, now, move |store, now| store.messages_of(&address, &keys, max_bytes, now))?;
+        let first = |batch| Ok(to_python(py, &batch)?.pop());
+        found.into_iter().map(first).collect()
     }
 
     /// Up to `limit` mailboxes from slot `start` on, and the slot to go on with, if any.
@@ -494,11 +499,9 @@ impl Store {
         limit: usize,
         now: Given,
     ) -> Result<(Vec<MailboxInfo>, Option<u32>)> {
-        let (list, next) = self.enter(py, |open| {
-            open.read(|store| {
-                store.tick(clock::given(now));
-                Ok(store.mailboxes(start, limit))
-            })
+        let (list, next) = self.access.read(py, now, move |store, now| {
+            store.tick(now);
+            Ok(store.mailboxes(start, limit))
         })?;
         let list = list.into_iter().map(|info| MailboxInfo::new(py, info));
         Ok((list.collect::<PyResult<_>>()?, next))
@@ -506,7 +509,7 @@ impl Store {
 
     /// What is known of the store.
     fn info(&self, py: Python<'_>) -> Result<StoreInfo> {
-        self.enter(py, |open| {
+        self.access.enter(py, |open| {
             let (info, waiting, refusals) = open.read(|store| {
                 let owned = |cause: Option<&str>| cause.map(str::to_owned);
                 let (now, last) = (owned(store.refusing()), owned(store.last_refusal()));
@@ -520,51 +523,49 @@ impl Store {
 
     /// What was found damaged since the store was opened, opening included.
     fn damage(&self, py: Python<'_>) -> Result<Vec<Damage>> {
-        self.enter(py, |open| {
-            open.read(|store| Ok(store.damage().iter().map(Damage::new).collect()))
-        })
+        self.access.read(py, None, |store, _| Ok(store.damage().iter().map(Damage::new).collect()))
     }
 
     /// Does what is due by the clock; true if more is due already.
     #[pyo3(signature = (*, now=None))]
     fn tick(&self, py: Python<'_>, now: Given) -> Result<bool> {
-        self.enter(py, |open| open.read(|store| Ok(store.tick(clock::given(now)))))
+        self.access.read(py, now, |store, now| Ok(store.tick(now)))
     }
 
     /// Milliseconds until something is due by the clock, or None.
     #[pyo3(signature = (*, now=None))]
     fn sleep_ms(&self, py: Python<'_>, now: Given) -> Result<Option<u64>> {
-        self.enter(py, |open| open.read(|store| Ok(store.sleep_ms(clock::given(now)))))
+        self.access.read(py, now, |store, now| Ok(store.sleep_ms(now)))
     }
 
     /// Writes a checkpoint, so that the next open is quick.
     fn checkpoint(&self, py: Python<'_>) -> Result<()> {
-        self.enter(py, |open| Ok(open.check_writable()?.upkeep().checkpoint()?))
+        self.access.enter(py, |open| Ok(open.check_writable()?.upkeep().checkpoint()?))
     }
 
     /// Does the upkeep that is due; true if something was done.
     fn maintain(&self, py: Python<'_>) -> Result<bool> {
-        self.enter(py, |open| Ok(open.check_writable()?.upkeep().round()?))
+        self.access.enter(py, |open| Ok(open.check_writable()?.upkeep().round()?))
     }
 
     /// Keeps segments from `segment` on for a reader of the log, dead ones up to `most_bytes`; 0 keeps none.
     fn keep_segments(&self, py: Python<'_>, segment: u32, most_bytes: u64) -> Result<()> {
         let kept = Retention { from_segment: segment, most_bytes };
         let kept = (most_bytes > 0).then_some(kept);
-        self.enter(py, |open| {
-            open.store().lock().keep(kept);
+        self.access.read(py, None, move |store, _| {
+            store.keep(kept);
             Ok(())
         })
     }
 
     /// The end of the log: what was done so far is promised once acknowledged this far.
     fn end(&self, py: Python<'_>) -> Result<u64> {
-        self.enter(py, |open| open.read(|store| Ok(store.end().number())))
+        self.access.enter(py, |open| Ok(open.end().number()))
     }
 
     /// How far the log is acknowledged.
     fn acknowledged(&self, py: Python<'_>) -> Result<u64> {
-        self.enter(py, |open| Ok(open.durability().acknowledged().number()))
+        self.access.enter(py, |open| Ok(open.durability().acknowledged().number()))
     }
 
     /// Blocks until the log is acknowledged up to `ticket`, or up to its end.
@@ -576,14 +577,14 @@ impl Store {
         timeout_ms: Option<u64>,
     ) -> Result<()> {
         let until = timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
-        let begin = |open: &OpenStore| Ok((open.durability().clone(), open.ticket(ticket)?));
-        let (durability, ticket) = self.enter(py, begin)?;
+        let (durability, ticket) =
+            self.access.enter(py, |open| Ok((open.durability().clone(), open.ticket(ticket)?)))?;
         wait_durable(py, &durability, ticket, until)
     }
 
     /// A descriptor that becomes readable when more has been acknowledged or writes have stopped.
     fn fileno(&self, py: Python<'_>) -> Result<i32> {
-        self.enter(py, |open| {
+        self.access.enter(py, |open| {
             let descriptor = open.durability().descriptor();
             descriptor.map_err(|e| Failure::io("make", "a descriptor", e))
         })
@@ -591,7 +592,7 @@ impl Store {
 
     /// Resets the descriptor of `fileno` and returns how far the log is acknowledged.
     fn read_acknowledged(&self, py: Python<'_>) -> Result<u64> {
-        self.enter(py, |open| {
+        self.access.enter(py, |open| {
             open.durability().reset();
             Ok(open.durability().acknowledged().number())
         })

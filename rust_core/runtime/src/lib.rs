@@ -10,6 +10,7 @@ mod error;
 mod link;
 mod notices;
 mod open_store;
+mod order_queue;
 mod poll;
 mod pump;
 mod runtime;

@@ -1,9 +1,12 @@
-//! An open store with its threads: one that syncs, one that keeps it in shape.
+//! An open store with its threads: one that syncs, one that keeps it in shape, and the broker's, if it has one.
+//!
+//! While a broker serves the store, its thread carries out everybody's commands as orders. A thread that the system
+//! makes wait for a processor would else keep the lock meanwhile, and all messages would wait with it.
 //!
 //! Lock order: upkeep's turn, then the store.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mq9_core::disk::{Disk, OsDisk};
@@ -15,6 +18,7 @@ use mq9_core::time::Now;
 use crate::clock;
 use crate::durability::Durability;
 use crate::error::{Failure, Result};
+use crate::order_queue::OrderQueue;
 use crate::upkeep::{Upkeep, UpkeepThread};
 
 /// An open store with its threads.
@@ -22,11 +26,48 @@ pub struct OpenStore {
     // Fields are dropped in this order: the threads go before what they use.
     upkeep_thread: Option<UpkeepThread>,
     sync_thread: Option<SyncThread>,
+    shared: Arc<SharedStore>,
+    broker: OnceLock<Arc<OrderQueue>>,
+    read_only: bool,
+}
+
+/// What it takes to carry out a command, on whichever thread.
+struct SharedStore {
     upkeep: Arc<Upkeep>,
     durability: Arc<Durability>,
     store: Arc<FairLock>,
     sync: SyncMode,
-    read_only: bool,
+}
+
+/// What a command may have done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
+impl SharedStore {
+    /// What the command gave, and whether all could be written.
+    fn run<T>(&self, access: Access, command: impl FnOnce(&mut Store) -> T) -> (T, CoreResult<()>) {
+        let mut store = self.store.lock();
+        let acknowledged = store.acknowledged();
+        let done = command(&mut store);
+        let flushed = store.flush();
+        let acknowledged_more = store.acknowledged() != acknowledged;
+        let upkeep_wanted = store.asks_for_upkeep();
+        drop(store);
+        if upkeep_wanted {
+            self.upkeep.wake();
+        }
+        // After a read mostly nothing was written. To wake the broker's thread each time would cost it more than
+        // messages do.
+        let is_news = access == Access::Write || acknowledged_more || flushed.is_err();
+        if self.sync != SyncMode::Always && is_news {
+            // Here what is written is acknowledged.
+            self.durability.advanced();
+        }
+        (done, flushed)
+    }
 }
 
 impl OpenStore {
@@ -85,18 +126,17 @@ impl OpenStore {
             let thread = UpkeepThread::start(Arc::clone(&upkeep), maintain_every);
             Some(thread.map_err(|e| failed("start the upkeep thread of", e))?)
         };
-        let sync = options.sync;
-        let read_only = false;
-        Ok(OpenStore { upkeep_thread, sync_thread, upkeep, durability, store, sync, read_only })
+        let shared = Arc::new(SharedStore { upkeep, durability, store, sync: options.sync });
+        let (broker, read_only) = (OnceLock::new(), false);
+        Ok(OpenStore { upkeep_thread, sync_thread, shared, broker, read_only })
     }
 
     /// Writes a checkpoint and closes the store.
     pub fn close(self) -> Result<()> {
-        let OpenStore { upkeep_thread, sync_thread, upkeep, durability, store, read_only, .. } =
-            self;
+        let OpenStore { upkeep_thread, sync_thread, shared, read_only, .. } = self;
         drop(upkeep_thread);
         drop(sync_thread);
-        drop(upkeep);
+        let SharedStore { store, durability, .. } = &*shared;
         // A broken store is not saved: what it holds in memory is not to be trusted.
         let broken = store.is_broken();
         let closed = match store.take() {
@@ -110,7 +150,7 @@ impl OpenStore {
 
     /// Itself, unless a panic has made it useless.
     pub fn check_whole(&self) -> Result<&OpenStore> {
-        if self.store.is_broken() { Err(Failure::Broken) } else { Ok(self) }
+        if self.shared.store.is_broken() { Err(Failure::Broken) } else { Ok(self) }
     }
 
     /// Itself, unless it was opened to be looked at.
@@ -118,17 +158,18 @@ impl OpenStore {
         if self.read_only { Err(Failure::ReadOnly) } else { Ok(self) }
     }
 
+    /// From now on the thread that takes these orders carries out all commands. A store has one broker: the first.
+    pub(crate) fn serve(&self, broker: &Arc<OrderQueue>) {
+        let _ = self.broker.set(Arc::clone(broker));
+    }
+
     /// Runs a command that writes, and hands what it logged to the operating system.
-    pub fn write<T, E: From<Failure>>(
+    pub fn write<T: Send + 'static, E: From<Failure> + Send + 'static>(
         &self,
-        command: impl FnOnce(&mut Store) -> std::result::Result<T, E>,
+        command: impl FnOnce(&mut Store) -> std::result::Result<T, E> + Send + 'static,
     ) -> std::result::Result<T, E> {
         self.check_writable()?;
-        let (done, flushed, _) = self.run(command);
-        if self.sync != SyncMode::Always {
-            // Here what is written is acknowledged.
-            self.durability.advanced();
-        }
+        let (done, flushed) = self.run(Access::Write, command);
         // Of two failures the command's own says more.
         let done = done?;
         flushed.map_err(Failure::from)?;
@@ -137,36 +178,30 @@ impl OpenStore {
 
     /// Runs a command that only reads. What time has brought about on the way is written too, but a
     /// disk that takes no more does not keep anyone from reading.
-    pub fn read<T>(&self, command: impl FnOnce(&mut Store) -> T) -> T {
-        let (done, flushed, acknowledged_more) = self.run(command);
-        // Mostly nothing was written. To wake the broker's thread each time would cost it more than messages do.
-        if self.sync != SyncMode::Always && (acknowledged_more || flushed.is_err()) {
-            self.durability.advanced();
-        }
-        done
+    pub fn read<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(&mut Store) -> T + Send + 'static,
+    ) -> T {
+        self.run(Access::Read, command).0
     }
 
-    /// What the command gave, whether all could be written, and whether that acknowledges more.
-    fn run<T>(&self, command: impl FnOnce(&mut Store) -> T) -> (T, CoreResult<()>, bool) {
-        let mut store = self.store.lock();
-        let acknowledged = store.acknowledged();
-        let done = command(&mut store);
-        let flushed = store.flush();
-        let acknowledged_more = store.acknowledged() != acknowledged;
-        let upkeep_wanted = store.asks_for_upkeep();
-        drop(store);
-        if upkeep_wanted {
-            self.upkeep.wake();
-        }
-        (done, flushed, acknowledged_more)
+    fn run<T: Send + 'static>(
+        &self,
+        access: Access,
+        command: impl FnOnce(&mut Store) -> T + Send + 'static,
+    ) -> (T, CoreResult<()>) {
+        let Some(broker) = self.broker.get() else { return self.shared.run(access, command) };
+        let input = (Arc::clone(&self.shared), command);
+        let done = broker.ask(input, move |(shared, command), _, _| shared.run(access, command));
+        // After the end of the broker nobody else uses the store.
+        done.unwrap_or_else(|(shared, command)| shared.run(access, command))
     }
 
     /// The ticket given, or else the end of the log. Unless it is acknowledged, everything is
     /// written, so that it can be.
     pub fn ticket(&self, ticket: Option<u64>) -> Result<Lsn> {
-        let end = self.store.lock().end();
-        let ticket = ticket.map_or(end, Lsn::from_number);
-        if self.durability.acknowledged() < ticket {
+        let ticket = ticket.map_or_else(|| self.end(), Lsn::from_number);
+        if self.durability().acknowledged() < ticket {
             self.write(|_| Ok::<_, Failure>(()))?;
         }
         Ok(ticket)
@@ -174,31 +209,28 @@ impl OpenStore {
 
     /// Writes and syncs everything done so far, without keeping the store from others; returns how far that is.
     pub fn sync(&self) -> CoreResult<Lsn> {
-        let syncer = {
-            let mut store = self.store.lock();
-            store.flush()?;
-            store.syncer()
-        };
+        let (syncer, flushed) = self.run(Access::Write, |store| store.syncer());
+        flushed?;
         syncer.round()
     }
 
     /// The end of the log.
     pub fn end(&self) -> Lsn {
-        self.store.lock().end()
+        self.read(|store| store.end())
     }
 
     /// The store itself, for callers who run many commands at once.
     pub fn store(&self) -> &Arc<FairLock> {
-        &self.store
+        &self.shared.store
     }
 
     /// Who waits for acknowledgements.
     pub fn durability(&self) -> &Arc<Durability> {
-        &self.durability
+        &self.shared.durability
     }
 
     /// Checkpoints, compaction, removal of dead segments.
     pub fn upkeep(&self) -> &Arc<Upkeep> {
-        &self.upkeep
+        &self.shared.upkeep
     }
 }

@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mq9_core::engine::Engine;
@@ -29,8 +31,8 @@ impl Server {
         let every = Duration::from_millis(200);
         let store = OpenStore::open(folder.path(), options, every, clock::now()).unwrap();
         let new = NewMailbox { address: "m", ..NewMailbox::default() };
-        let create = |open: &mut Store| open.create_mailbox(&new, clock::now());
-        store.write(|open| create(open).map_err(Failure::from)).unwrap();
+        let create = move |open: &mut Store| open.create_mailbox(&new, clock::now());
+        store.write(move |open| create(open).map_err(Failure::from)).unwrap();
         let lock = Arc::clone(store.store());
         let engine = Engine::new(limits, WireOptions::default(), Some(lock), 1, clock::moment());
         let runtime = Runtime::start(engine, Some(&store)).unwrap();
@@ -121,7 +123,7 @@ fn until(mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !done() {
         assert!(Instant::now() < deadline, "it does not happen");
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }
 
@@ -246,4 +248,43 @@ fn a_stopped_thread_answers_nothing_and_the_store_can_be_closed() {
     let Server { runtime, store, .. } = server;
     drop(runtime);
     store.close().unwrap();
+}
+
+fn who_reads(store: &OpenStore) -> String {
+    store.read(|_| thread::current().name().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn while_a_broker_serves_a_store_its_thread_reads_for_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let every = Duration::from_millis(200);
+    let store = OpenStore::open(folder.path(), Options::default(), every, clock::now()).unwrap();
+    let own = thread::current().name().unwrap().to_owned();
+    assert_eq!(who_reads(&store), own);
+    let lock = Arc::clone(store.store());
+    let now = clock::moment();
+    let engine = Engine::new(Limits::default(), WireOptions::default(), Some(lock), 1, now);
+    let runtime = Runtime::start(engine, Some(&store)).unwrap();
+    assert_eq!(who_reads(&store), "mq9-broker");
+    runtime.stop();
+    assert_eq!(who_reads(&store), own);
+}
+
+#[test]
+fn nobody_who_reads_while_the_broker_ends_waits_for_ever() {
+    let Server { runtime, store, .. } = Server::new(Limits::default());
+    let read = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..5_000 {
+                    store.read(|open| open.info());
+                    read.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        until(|| read.load(Ordering::Relaxed) > 1_000);
+        runtime.stop();
+    });
+    assert_eq!(read.into_inner(), 20_000);
 }

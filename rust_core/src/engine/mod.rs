@@ -87,17 +87,10 @@ impl Engine {
         }
     }
 
-    /// Answers a control command once the log is durable up to `end`, or with a refusal of this shape if it never will
-    /// be; without a shape the payload promises nothing.
-    pub fn reply_at(
-        &mut self,
-        end: Lsn,
-        cid: u64,
-        subject: &[u8],
-        payload: Vec<u8>,
-        shape: Option<Shape>,
-    ) {
-        self.partition.reply_at(end, cid, subject, payload, shape);
+    /// Answers a control command once everything done so far is durable, or with a refusal of this shape if it never
+    /// will be; without a shape the payload promises nothing.
+    pub fn reply(&mut self, cid: u64, subject: &[u8], payload: Vec<u8>, shape: Option<Shape>) {
+        self.partition.reply(cid, subject, payload, shape);
     }
 
     /// Answers a request that was not carried out, in the shape of its command.

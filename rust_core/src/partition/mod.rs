@@ -157,16 +157,11 @@ impl Partition {
         self.handler.replies_mut().next(acknowledged)
     }
 
-    /// Answers with `payload` once the log is durable up to `end`, or with a refusal of this shape if it never will
+    /// Answers with `payload` once everything done so far is durable, or with a refusal of this shape if it never will
     /// be; without a shape the payload promises nothing.
-    pub fn reply_at(
-        &mut self,
-        end: Lsn,
-        cid: u64,
-        subject: &[u8],
-        payload: Vec<u8>,
-        shape: Option<Shape>,
-    ) {
+    pub fn reply(&mut self, cid: u64, subject: &[u8], payload: Vec<u8>, shape: Option<Shape>) {
+        let store = self.store.as_ref().and_then(|store| store.lock_if_open());
+        let end = store.map_or_else(Lsn::default, |store| store.end());
         self.used = true;
         self.handler.reply_at(end, cid, subject, payload, shape);
     }

@@ -2,9 +2,14 @@
 
 use super::indexes::SlotIx;
 use super::{Amount, Store};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mailbox::{LEVELS, Policy};
 use crate::time::Now;
+
+/// So many slots are looked at in one go, free ones too.
+const SLOTS_PER_LOOK: u32 = 10_000;
+/// And no further mailbox once so many groups were.
+const GROUPS_PER_LOOK: usize = 1_000;
 
 /// What is known of a mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,15 +74,42 @@ impl Store {
         Ok(self.describe(index))
     }
 
-    /// Up to `limit` mailboxes from slot `from` on, and the slot to go on with.
+    /// What is known of these mailboxes; nothing of those that are not there. Stops behind one of many groups, so that
+    /// the list may be shorter.
+    pub fn mailboxes_at(
+        &mut self,
+        addresses: &[String],
+        now: Now,
+    ) -> Result<Vec<Option<MailboxInfo>>> {
+        let (mut list, mut groups) = (Vec::with_capacity(addresses.len()), 0);
+        for address in addresses {
+            let found = match self.mailbox(address, now) {
+                Ok(info) => Some(info),
+                Err(Error::MailboxNotFound(_)) => None,
+                Err(error) => return Err(error),
+            };
+            groups += found.as_ref().map_or(0, |info| info.groups.len());
+            list.push(found);
+            if groups >= GROUPS_PER_LOOK {
+                break;
+            }
+        }
+        Ok(list)
+    }
+
+    /// Up to `limit` mailboxes from slot `from` on, and the slot to go on with. Where many slots are free, or groups
+    /// many, there may be fewer.
     pub fn mailboxes(&self, from: u32, limit: usize) -> (Vec<MailboxInfo>, Option<u32>) {
-        let mut list = Vec::new();
+        let (mut list, mut groups) = (Vec::new(), 0);
         for index in self.state.indexes(from) {
-            if list.len() >= limit {
+            let looked_at = index.0 - from;
+            if list.len() >= limit || looked_at >= SLOTS_PER_LOOK || groups >= GROUPS_PER_LOOK {
                 return (list, Some(index.0));
             }
             if self.state.slot(index).is_some() {
-                list.push(self.describe(index));
+                let info = self.describe(index);
+                groups += info.groups.len();
+                list.push(info);
             }
         }
         (list, None)

@@ -28,6 +28,8 @@ pub struct Query<'a> {
     pub since_ms: u64,
     /// Only messages behind this one.
     pub after_id: Option<u64>,
+    /// Only messages before this one.
+    pub before_id: Option<u64>,
     /// Most messages.
     pub limit: usize,
     /// Most bytes, never below one message.
@@ -50,6 +52,28 @@ impl Store {
         }
     }
 
+    /// The message of each key, alone in its batch, which is empty for a key that has none. Stops behind the message that
+    /// exceeds `max_bytes`, so that the list may be shorter.
+    pub fn messages_of(
+        &mut self,
+        address: &str,
+        keys: &[String],
+        max_bytes: u64,
+        now: Now,
+    ) -> Result<Vec<Fetched>> {
+        let (mut found, mut bytes) = (Vec::with_capacity(keys.len()), 0);
+        for key in keys {
+            let query = Query { key: Some(key), limit: 1, max_bytes, ..Query::default() };
+            let batch = self.query(address, &query, now)?;
+            bytes += batch.iter().map(|(_, message)| message.payload.len() as u64).sum::<u64>();
+            found.push(batch);
+            if bytes > max_bytes {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
     fn find(
         &mut self,
         index: SlotIx,
@@ -59,7 +83,7 @@ impl Store {
         let mut found: Vec<(Level, Entry, u32)> = Vec::new();
         let mut bytes = 0;
         let mut position = None;
-        'pages: loop {
+        'pages: while found.len() < query.limit {
             let page = self.candidates(index, query, position, now);
             let Some((_, last, _)) = page.last() else { break };
             position = Some(last.msg_id);
@@ -90,9 +114,10 @@ impl Store {
         let Some(slot) = self.state.in_use(index) else { return Vec::new() };
         let mailbox = &slot.mailbox;
         let after = query.after_id.map_or(0, |id| id.saturating_add(1));
+        let before = query.before_id.unwrap_or(u64::MAX);
         let wanted = |(_, entry): &(Level, Entry)| {
             entry.create_ms >= query.since_ms
-                && entry.msg_id >= after
+                && (after..before).contains(&entry.msg_id)
                 && !is_expired(mailbox, entry, now)
         };
         let page = query.limit.clamp(1, READ_AHEAD);
@@ -101,13 +126,14 @@ impl Store {
             let message = msg_id.filter(|_| position.is_none()).and_then(|id| mailbox.get(id));
             message.into_iter().filter(wanted).collect()
         } else if query.newest {
-            let end = position.unwrap_or(u64::MAX);
+            let end = position.unwrap_or(before);
             let older = mailbox.iter_back(end).take_while(|(_, entry)| entry.msg_id >= after);
             older.filter(wanted).take(page).collect()
         } else {
             let first = mailbox.start_since(query.since_ms).into_iter().min().unwrap_or(0);
             let from = position.map_or(after.max(first), |id| id + 1);
-            mailbox.iter_from(from).filter(wanted).take(page).collect()
+            let older = mailbox.iter_from(from).take_while(|(_, entry)| entry.msg_id < before);
+            older.filter(wanted).take(page).collect()
         };
         let mut bytes = 0;
         let within = picks.into_iter().enumerate().take_while(|(at, (_, entry))| {

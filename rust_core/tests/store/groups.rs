@@ -357,3 +357,25 @@ fn using_a_group_writes_nothing() {
     }
     assert_eq!(store.end(), end);
 }
+
+#[test]
+fn a_look_at_mailboxes_ends_behind_many_groups_and_goes_on_where_it_ended() {
+    let mut store = open(&SimDisk::new(), Options::default());
+    let addresses: Vec<String> = (0..5).map(|number| format!("m{number}")).collect();
+    for address in &addresses {
+        store.create_mailbox(&NewMailbox { address, ..Default::default() }, START).unwrap();
+        for group in 0..600 {
+            store.fetch(Fetch::group(address, &format!("g{group}"), 1), START).unwrap();
+        }
+    }
+    let (mut seen, mut from, mut looks) = (Vec::new(), Some(0), 0);
+    while let Some(start) = from {
+        let (some, next) = store.mailboxes(start, usize::MAX);
+        seen.extend(some.into_iter().map(|info| info.address));
+        (from, looks) = (next, looks + 1);
+    }
+    assert_eq!((&seen, looks), (&addresses, 3));
+    let some = store.mailboxes_at(&addresses, START).unwrap();
+    let some: Vec<String> = some.into_iter().map(|info| info.unwrap().address).collect();
+    assert_eq!(some, addresses[..2]);
+}

@@ -50,6 +50,7 @@ pub struct Search {
     /// Counted back from now.
     pub since_ms: Option<u64>,
     pub after: Option<u64>,
+    pub before: Option<u64>,
     pub limit: usize,
     pub max_bytes: u64,
     pub newest: bool,
@@ -275,6 +276,7 @@ impl Draw {
             tags: self.maybe(3, |draw| vec![draw.of(&["red", "blue"]), "white"]),
             since_ms: self.one_in(3).then(|| self.below(8000)),
             after: self.one_in(3).then(|| self.below(8)),
+            before: self.one_in(3).then(|| self.below(8)),
             limit: self.of(&[0, 1, 2, 3, 10, 1000]),
             max_bytes: if self.one_in(5) { self.below(600) } else { u64::MAX },
             newest: self.one_in(2),

@@ -437,6 +437,7 @@ impl Model {
                     || message.tags.split(',').any(|tag| query.tags.contains(&tag)))
                 && message.create_ms >= query.since_ms
                 && query.after_id.is_none_or(|id| message.msg_id > id)
+                && query.before_id.is_none_or(|id| message.msg_id < id)
         });
         if query.newest {
             found.reverse();

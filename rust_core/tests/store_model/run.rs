@@ -290,6 +290,7 @@ impl Run {
             tags: &search.tags,
             since_ms: search.since_ms.map_or(0, |ms| self.now.wall_ms - ms),
             after_id: search.after.map(|back| next_id.saturating_sub(back)),
+            before_id: search.before.map(|back| next_id.saturating_sub(back)),
             limit: search.limit,
             max_bytes: search.max_bytes,
             newest: search.newest,

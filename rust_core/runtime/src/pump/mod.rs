@@ -20,8 +20,8 @@ use mq9_core::time::Moment;
 use crate::clock;
 use crate::link::{self, HANDSHAKE, Layer, Link, Pause, Received};
 use crate::notices::{Notice, Notices};
+use crate::order_queue::OrderQueue;
 use crate::poll::{Interest, Poll};
-use crate::runtime::Orders;
 use crate::upkeep::Upkeep;
 use crate::waker::Waker;
 
@@ -45,7 +45,7 @@ const WAKER: u64 = u64::MAX;
 pub struct Pump {
     engine: Engine,
     upkeep: Option<Arc<Upkeep>>,
-    orders: Arc<Orders>,
+    orders: Arc<OrderQueue>,
     waker: Arc<Waker>,
     notices: Arc<Notices>,
     poll: Poll,
@@ -68,7 +68,7 @@ impl Pump {
     pub(crate) fn new(
         engine: Engine,
         upkeep: Option<Arc<Upkeep>>,
-        orders: Arc<Orders>,
+        orders: Arc<OrderQueue>,
         waker: Arc<Waker>,
         notices: Arc<Notices>,
     ) -> io::Result<Pump> {
@@ -105,7 +105,12 @@ impl Pump {
             self.end_stalls(now);
             self.finish(now);
         }
-        self.orders.close();
+        // Whoever asked a moment ago waits for the answer.
+        let now = clock::moment();
+        for order in self.orders.close() {
+            order(&mut self, now);
+        }
+        self.finish(now);
     }
 
     fn wait(&mut self, ready: &mut Vec<(u64, Interest)>) {
@@ -339,6 +344,13 @@ impl Pump {
 
     fn link(&self, id: ConnId) -> Option<&Link> {
         self.links.get(id as usize)?.as_ref()
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        // After a panic nobody may wait for an answer that does not come.
+        drop(self.orders.close());
     }
 }
 
