@@ -135,6 +135,22 @@ def test_a_stream_that_is_cut_off_gives_the_tables_of_a_batch(
     assert_same(Tables(spark, str(tables)), expected)
 
 
+def test_hours_of_several_files_give_the_same_tables(
+    spark: "SparkSession",
+    made: "tuple[Path, Truth]",
+    expected: "Tables",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from mq9.lake import batch, lifecycle
+
+    monkeypatch.setattr(lifecycle, "BYTES_PER_FILE", 4096)
+    found = batch.run(spark, str(made[0]), str(tmp_path))
+    lives = list((tmp_path / "message_lifecycle").rglob("*.parquet"))
+    assert len(lives) > len({file.parent for file in lives}), "each hour was one file"
+    assert_same(found, expected)
+
+
 async def test_the_examples_of_the_page_work(
     spark: "SparkSession",
     made: "tuple[Path, Truth]",

@@ -6,6 +6,7 @@ import pytest
 from tests.spark.rows import BEGIN, Log, Row, at
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 HOUR = 3600
@@ -37,16 +38,34 @@ def day() -> Log:
 
 
 @pytest.fixture(scope="module")
-def lives(spark: "SparkSession") -> "DataFrame":
-    from pyspark.sql import functions as F
+def lives() -> "pa.Table":
+    import pyarrow as pa
     from tests.spark.rows import lives
 
-    made = spark.createDataFrame(lives(day()))
-    hours = {"date": F.to_date("sent"), "hour": F.hour("sent")}
-    return made.withColumns(hours).localCheckpoint()
+    made = lives(day())
+    hours = [int(sent.timestamp()) // HOUR for sent in made["sent"].to_pylist()]
+    return made.append_column("hour_of", pa.array(hours))
 
 
-def rows(table: "DataFrame") -> list[Row]:
+@pytest.fixture(scope="module")
+def parts(spark: "SparkSession", lives: "pa.Table") -> "dict[str, DataFrame]":
+    from pyspark.sql import functions as F
+
+    from mq9.lake.parts import COHORTS, DEAD_LETTERS, FLOWS
+
+    begin = F.timestamp_seconds(F.col("hour_of") * HOUR)
+    hours = {"date": F.to_date(begin), "hour": F.hour(begin)}
+    return {
+        table.name: spark.createDataFrame(table.of(lives)).withColumns(hours)
+        for table in (COHORTS, DEAD_LETTERS, FLOWS)
+    }
+
+
+def rows(table: "DataFrame | pa.Table") -> list[Row]:
+    import pyarrow as pa
+
+    if isinstance(table, pa.Table):
+        return [row | {"hour": row["hour_of"] % 24} for row in table.to_pylist()]
     return [row.asDict() for row in table.collect()]
 
 
@@ -65,11 +84,10 @@ def by_hour(found: list[Row], *names: str, **only: str) -> dict[int, tuple[objec
 
 
 @pytest.fixture(scope="module")
-def hourly(lives: "DataFrame") -> list[Row]:
+def hourly(parts: "dict[str, DataFrame]") -> list[Row]:
     from mq9.lake.mailbox_hourly import mailbox_hourly
-    from mq9.lake.parts import cohorts, flows
 
-    return rows(mailbox_hourly(cohorts(lives), flows(lives)))
+    return rows(mailbox_hourly(parts["part_cohorts"], parts["part_flows"]))
 
 
 def test_mailbox_hourly_counts_what_comes_in_and_what_is_done(hourly: list[Row]) -> None:
@@ -106,11 +124,10 @@ def test_mailbox_hourly_has_percentiles_of_the_messages_sent_in_the_hour(
 
 
 @pytest.fixture(scope="module")
-def lag(lives: "DataFrame") -> list[Row]:
+def lag(parts: "dict[str, DataFrame]") -> list[Row]:
     from mq9.lake.group_lag import group_lag
-    from mq9.lake.parts import cohorts, flows
 
-    return rows(group_lag(cohorts(lives), flows(lives)))
+    return rows(group_lag(parts["part_cohorts"], parts["part_flows"]))
 
 
 def test_group_lag_is_what_the_group_was_not_given(lag: list[Row]) -> None:
@@ -128,8 +145,8 @@ def test_group_lag_begins_with_the_first_message_that_the_group_was_given(lag: l
     assert found == {7: (1, 0, 1), 8: (1, 1, 0)}
 
 
-def test_agent_graph_says_who_sends_to_whom(lives: "DataFrame") -> None:
-    from mq9.lake.agent_graph import agent_graph
+def test_agent_graph_says_who_sends_to_whom(lives: "pa.Table") -> None:
+    from mq9.lake.agent_graph import AGENT_GRAPH
 
     edges = {
         (row["sender"], row["mailbox"], row["hour"]): (
@@ -139,7 +156,7 @@ def test_agent_graph_says_who_sends_to_whom(lives: "DataFrame") -> None:
             row["delivered"],
             row["settled"],
         )
-        for row in rows(agent_graph(lives))
+        for row in rows(AGENT_GRAPH.of(lives))
     }
     assert edges == {
         ("ada", "in", 7): (2, 20, 2, 2, 2),
@@ -148,11 +165,12 @@ def test_agent_graph_says_who_sends_to_whom(lives: "DataFrame") -> None:
     }
 
 
-def test_dead_letter_report_says_what_was_given_up_and_why(lives: "DataFrame") -> None:
+def test_dead_letter_report_says_what_was_given_up_and_why(
+    parts: "dict[str, DataFrame]",
+) -> None:
     from mq9.lake.dead_letter_report import dead_letter_report
-    from mq9.lake.parts import dead_letters
 
-    [row] = rows(dead_letter_report(dead_letters(lives)))
+    [row] = rows(dead_letter_report(parts["part_dead_letters"]))
     names = ("mailbox", "group", "target", "cause", "messages", "deliveries", "most_deliveries")
     assert tuple(row[name] for name in names) == ("in", "g", "in.dead", "max_deliver", 1, 2, 2)
     assert (row["mean_age_ms"], row["oldest_ms"]) == (10_000, 10_000)
@@ -160,7 +178,7 @@ def test_dead_letter_report_says_what_was_given_up_and_why(lives: "DataFrame") -
     assert row["last"].astimezone(BEGIN.tzinfo) == at(HOUR + 50)
 
 
-def test_sla_holds_important_messages_against_their_targets(lives: "DataFrame") -> None:
+def test_sla_holds_important_messages_against_their_targets(lives: "pa.Table") -> None:
     from mq9.lake.sla import sla
 
     found = {
@@ -172,7 +190,7 @@ def test_sla_holds_important_messages_against_their_targets(lives: "DataFrame") 
             row["lost"],
             row["open"],
         )
-        for row in rows(sla(lives, {"critical": 500, "urgent": 60_000}))
+        for row in rows(sla({"critical": 500, "urgent": 60_000}).of(lives))
     }
     assert found == {
         ("in", "critical"): (500, 1, 1, 0, 0, 0),

@@ -1,18 +1,31 @@
 """`agent_graph`: who sends to whom, as far as messages say who sent them."""
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mq9.lake.hourly import Summary, count_if, earliest, ones, plain
+
+_SUMMARY = Summary(
+    ("hour_of", "sender", "mailbox"), sums=("messages", "bytes", "urgent", "delivered", "settled")
+)
+_IMPORTANT = pa.array(["critical", "urgent"])
 
 
-def agent_graph(lives: DataFrame) -> DataFrame:
-    """One row per hour of sending, sender and mailbox."""
-    messages = lives.where(F.col("counts") & F.col("sender").isNotNull())
-    important = F.when(F.col("priority").isin("critical", "urgent"), 1).otherwise(0)
-    settled = F.least("settled", "mailbox_gone")
-    return messages.groupBy("date", "hour", "sender", "mailbox").agg(
-        F.count(F.lit(1)).alias("messages"),
-        F.sum("size").alias("bytes"),
-        F.sum(important).alias("urgent"),
-        F.sum(F.when(F.col("reached").isNotNull(), 1).otherwise(0)).alias("delivered"),
-        F.sum(F.when(settled.isNotNull(), 1).otherwise(0)).alias("settled"),
+def _rows(lives: pa.Table) -> pa.Table:
+    messages = lives.filter(pc.and_(lives["counts"], pc.is_valid(lives["sender"])))
+    return pa.table(
+        {
+            **{name: messages[name] for name in _SUMMARY.keys},
+            "messages": ones(messages),
+            "bytes": messages["size"],
+            "urgent": count_if(pc.is_in(messages["priority"], _IMPORTANT)),
+            "delivered": count_if(pc.is_valid(messages["reached"])),
+            "settled": count_if(
+                pc.is_valid(earliest(messages["settled"], messages["mailbox_gone"]))
+            ),
+        }
     )
+
+
+AGENT_GRAPH = plain("agent_graph", _SUMMARY, _rows)
+"""One row per hour of sending, sender and mailbox."""

@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 
 from mq9.lake import folder, lifecycle
 from mq9.lake.sla import TARGETS_MS
+from mq9.lake.summed import hour_tables
 from mq9.lake.tables import Tables
 from mq9.lake.update import Tell, rebuild
 
@@ -30,8 +31,10 @@ def run(
         return into
     tasks = int(spark.sparkContext.defaultParallelism)
     layout = lifecycle.Layout.of(files, tasks, hours)
-    target = lifecycle.Into(into.staging("message_lifecycle"))
+    made = hour_tables(targets_ms)
+    lives = into.staging("message_lifecycle")
+    target = lifecycle.Into(lives, folder=into.staging(""), tables=made)
     lifecycle.write(spark, files, target, layout)
-    tell("message_lifecycle")
-    rebuild(into, targets_ms, tell)
+    tell("message_lifecycle and the tables of hours")
+    rebuild(into, made, tell)
     return into

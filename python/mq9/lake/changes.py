@@ -15,11 +15,13 @@ from mq9.lake import lifecycle
 from mq9.lake.daily import balances, group_days, mailbox_days, unread
 from mq9.lake.dead_letter_report import dead_letter_report
 from mq9.lake.group_lag import counted, for_readers
+from mq9.lake.hourly import HourTable
 from mq9.lake.lifecycle import File, Into, Layout
 from mq9.lake.mailbox_hourly import mailbox_hourly
+from mq9.lake.summed import hour_tables
 from mq9.lake.tables import Hour, Tables, hour_folder
 from mq9.lake.touched import News, state, touched, without
-from mq9.lake.update import Made, Tell, by_day, hourly_tables, stage_all
+from mq9.lake.update import Made, Tell, by_day, stage_all, written
 from mq9.lake.waits import HOURS, waits
 
 ORPHAN_DAYS = 7
@@ -36,13 +38,14 @@ def apply(
     ended = sorted(row["mailbox"] for row in ends.select("mailbox").distinct().collect())
     hours = touched(tables, news, ended)
     others = _stage_ends(tables, ends)
-    _stage_lives(tables, files, hours)
-    tell("message_lifecycle")
+    made = hour_tables(targets_ms)
+    _stage_lives(tables, files, hours, made)
+    tell("message_lifecycle and the tables of hours")
     if not hours:
         tables.commit(hours, (), [*others, "part_orphans"])
         return hours
     lives = tables.staged("message_lifecycle", tables.read("message_lifecycle"))
-    parts = stage_all(tables, hourly_tables(lives, targets_ms), tell)
+    parts = written(tables, made)
     dates = _stage_days(tables, parts, hours, tell)
     others += _stage_waits(tables, parts["part_asks"], lives, hours)
     _stage_state(tables, parts["part_cohorts"], hours, ended)
@@ -62,7 +65,9 @@ def _stage_ends(tables: Tables, ends: DataFrame) -> list[str]:
     return [f"part_ends/date={date}" for date in dates]
 
 
-def _stage_lives(tables: Tables, files: Sequence[File], hours: set[Hour]) -> None:
+def _stage_lives(
+    tables: Tables, files: Sequence[File], hours: set[Hour], made: tuple[HourTable, ...]
+) -> None:
     """The lives of the hours, from the facts that are kept and those that are new."""
     kept = tables.paths("part_facts", map(hour_folder, sorted(hours)))
     kept += tables.paths("part_orphans")
@@ -85,6 +90,8 @@ def _stage_lives(tables: Tables, files: Sequence[File], hours: set[Hour]) -> Non
         tables.staging("part_orphans"),
         orphans_since_ms=(newest - 24 * ORPHAN_DAYS) * lifecycle.HOUR_MS,
         hours=frozenset(map(_epoch, hours)),
+        folder=tables.staging(""),
+        tables=made,
     )
     lifecycle.write(tables.spark, everything, into, layout)
 

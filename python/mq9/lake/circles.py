@@ -3,52 +3,62 @@
 An agent is who messages say they are from, and the mailbox of the same name.
 """
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from mq9.lake.parts import COHORT
+from mq9.lake.hourly import MAIN, HourTable, Summaries, Summary, ones
 
 LEAST_ROUNDS = 2
-_IN = (*COHORT, "conversation")
+_IN = ("hour_of", "conversation")
+_EDGES = Summary((*_IN, "sender", "mailbox"), sums=("sent",))
+_COLUMNS = (*_IN, "agents", "rounds", "messages")
 
 
-def circles(lives: DataFrame) -> DataFrame:
-    """One row per hour of sending, conversation and circle of two or three agents.
+def _rows(lives: pa.Table) -> Summaries:
+    known = pc.and_(pc.is_valid(lives["conversation"]), pc.is_valid(lives["sender"]))
+    to_others = pc.and_(known, pc.not_equal(lives["sender"], lives["mailbox"]))
+    messages = lives.filter(pc.and_(lives["counts"], pc.fill_null(to_others, False)))
+    rows = messages.select(list(_EDGES.keys))
+    return {MAIN: rows.append_column("sent", ones(rows))}
 
-    `rounds` is how often it went all the way round: the least that any of them sent on.
-    """
-    named = F.col("conversation").isNotNull() & F.col("sender").isNotNull()
-    edges = (
-        lives.where(F.col("counts") & named & (F.col("sender") != F.col("mailbox")))
-        .groupBy(*_IN, "sender", "mailbox")
-        .agg(F.count(F.lit(1)).alias("sent"))
-        .where(F.col("sent") >= LEAST_ROUNDS)
-    )
-    first = edges.select(*_IN, F.col("sender").alias("a"), F.col("mailbox").alias("b"), "sent")
-    second = edges.select(
-        *_IN, F.col("sender").alias("b"), F.col("mailbox").alias("c"), F.col("sent").alias("on")
-    )
-    third = edges.select(
-        *_IN, F.col("sender").alias("c"), F.col("mailbox").alias("a"), F.col("sent").alias("back")
+
+def _finish(summaries: Summaries) -> pa.Table:
+    edges = summaries[MAIN]
+    edges = edges.filter(pc.greater_equal(edges["sent"], LEAST_ROUNDS))
+    first, second, third = (
+        edges.rename_columns([*_IN, *names])
+        for names in (("a", "b", "sent"), ("b", "c", "on"), ("c", "a", "back"))
     )
     # Each circle once: it begins with the agent whose name comes first.
-    paths = first.join(second, [*_IN, "b"]).where(
-        (F.col("a") < F.col("b")) & (F.col("a") <= F.col("c"))
+    paths = first.join(second, [*_IN, "b"], join_type="inner")
+    begins = pc.and_(pc.less(paths["a"], paths["b"]), pc.less_equal(paths["a"], paths["c"]))
+    paths = paths.filter(begins)
+    closed = pc.equal(paths["a"], paths["c"])
+    two = paths.filter(closed)
+    three = paths.filter(pc.invert(closed)).join(third, [*_IN, "c", "a"], join_type="inner")
+    return pa.concat_tables(
+        [_circles(two, ("a", "b"), ("sent", "on")), _circles(three, "abc", ("sent", "on", "back"))]
     )
-    two = paths.where(F.col("a") == F.col("c")).select(
-        *_IN,
-        F.array("a", "b").alias("agents"),
-        F.least("sent", "on").alias("rounds"),
-        (F.col("sent") + F.col("on")).alias("messages"),
-    )
-    three = (
-        paths.where(F.col("a") < F.col("c"))
-        .join(third, [*_IN, "c", "a"])
-        .select(
-            *_IN,
-            F.array("a", "b", "c").alias("agents"),
-            F.least("sent", "on", "back").alias("rounds"),
-            (F.col("sent") + F.col("on") + F.col("back")).alias("messages"),
-        )
-    )
-    return two.unionByName(three)
+
+
+def _circles(paths: pa.Table, agents: tuple[str, ...] | str, sent: tuple[str, ...]) -> pa.Table:
+    """Paths that end where they begin; `rounds` is the least that any of the agents sent on."""
+    rows = paths.num_rows
+    names = [paths[name].combine_chunks() for name in agents]
+    order = [row + rows * nth for row in range(rows) for nth in range(len(agents))]
+    flat = pa.concat_arrays([pa.array(name, pa.string()) for name in names])
+    offsets = pa.array(range(0, rows * len(agents) + 1, len(agents)), pa.int32())
+    messages = paths[sent[0]]
+    for name in sent[1:]:
+        messages = pc.add(messages, paths[name])
+    columns = {
+        **{name: paths[name] for name in _IN},
+        "agents": pa.ListArray.from_arrays(offsets, flat.take(pa.array(order, pa.int64()))),
+        "rounds": pc.min_element_wise(*(paths[name] for name in sent)),
+        "messages": messages,
+    }
+    return pa.table({name: columns[name] for name in _COLUMNS})
+
+
+CIRCLES = HourTable("circles", {MAIN: _EDGES}, _rows, _finish)
+"""One row per hour of sending, conversation and circle of two or three agents."""

@@ -30,14 +30,17 @@ def pack(table: pa.Table) -> bytes:
     return packed
 
 
+def tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The tables of some blobs."""
+    for batch in batches:
+        for blob in batch.column("rows"):
+            yield pa.ipc.open_stream(blob.as_buffer()).read_all()
+
+
 def unpacked(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
     """All tables of some blobs in one; None if there is none."""
-    tables = [
-        pa.ipc.open_stream(blob.as_buffer()).read_all()
-        for batch in batches
-        for blob in batch.column("rows")
-    ]
-    return pa.concat_tables(tables) if tables else None
+    found = list(tables(batches))
+    return pa.concat_tables(found) if found else None
 
 
 def dealt(table: pa.Table, bucket: Buckets) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mq9.lake.facts import ACK, DEAD, DELIVERY, END, MESSAGE, NAK, TIME
+from mq9.lake.facts import ACK, DEAD, DELIVERY, END, MESSAGE, NAK, SCHEMA, TIME
 
 # Columns that a message brings along as they are.
 _KEPT = (
@@ -38,6 +38,11 @@ def lives(facts: pa.Table) -> pa.Table:
     of_messages = facts.filter(pc.invert(whole)).combine_chunks()
     rows = _Lives(of_messages).rows()
     return _settled(rows, _Ends(facts.filter(whole)))
+
+
+def schema() -> pa.Schema:
+    """The columns of a life."""
+    return lives(SCHEMA.empty_table()).schema
 
 
 class _Lives:

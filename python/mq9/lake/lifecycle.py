@@ -5,7 +5,6 @@ made of them and dealt out by hour of sending, and each hour is written. Files h
 and rows however often a task runs.
 """
 
-import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +12,11 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from mq9.lake import deal, facts, fold
+from mq9.lake import deal, facts, fold, summed
+from mq9.lake.hourly import HourTable
+from mq9.lake.output import hour_folder, write_file
 from mq9.spark.places import opened
 
 HOUR_MS = 3_600_000
@@ -24,12 +24,6 @@ HOUR_MS = 3_600_000
 BYTES_PER_TASK = 8 << 20
 # What a file holds at most, in bytes of the export.
 BYTES_PER_FILE = 64 << 20
-_FEW_VALUES = (
-    *("mailbox", "group", "level", "priority", "sender", "reply_to", "member", "outcome"),
-    *("dead_letter_to", "dead_letter_cause", "deliveries", "returns"),
-)
-_WRITTEN = pa.schema({"path": pa.string(), "rows": pa.int64()})
-_WRITTEN_SQL = "path string, rows long"
 
 
 @dataclass(frozen=True)
@@ -74,10 +68,13 @@ class Into:
     """Where facts go whose message is not known yet, if they are not too old."""
     orphans_since_ms: int = 0
     hours: frozenset[int] | None = None
+    folder: str | None = None
+    """Where the folders of tables go that follow from single hours."""
+    tables: tuple[HourTable, ...] = ()
 
 
-def write(spark: SparkSession, files: Sequence[File], into: Into, layout: Layout) -> int:
-    """Writes the lives of all messages in files of facts; how many rows."""
+def write(spark: SparkSession, files: Sequence[File], into: Into, layout: Layout) -> None:
+    """Writes the lives of all messages in files of facts, and the tables of their hours."""
     # Neighbours in time go to different tasks, so that all have as much to do.
     bundles = [(number % layout.readers, file.path) for number, file in enumerate(files)]
     named = spark.createDataFrame(bundles, "bucket int, path string")
@@ -89,9 +86,13 @@ def write(spark: SparkSession, files: Sequence[File], into: Into, layout: Layout
         .repartitionById(layout.buckets, "bucket")
         .mapInArrow(partial(make_lives, into=into, layout=layout), deal.BLOBS)
         .repartitionById(writers, "bucket")
-        .mapInArrow(partial(write_hours, into=into, slices=layout.slices), _WRITTEN_SQL)
+        .mapInArrow(partial(write_hours, into=into, layout=layout), deal.BLOBS)
     )
-    return sum(row["rows"] for row in written.collect())
+    if into.folder is not None and layout.slices > 1:
+        written = written.repartitionById(layout.writers, "bucket").mapInArrow(
+            partial(write_tables, into=into), deal.BLOBS
+        )
+    written.write.format("noop").mode("overwrite").save()
 
 
 def read_facts(batches: Iterator[pa.RecordBatch], buckets: int) -> Iterator[pa.RecordBatch]:
@@ -163,54 +164,76 @@ def _hours(sent: pa.ChunkedArray) -> deal.Buckets:
 
 def _slices(rows: pa.Table, slices: int) -> deal.Buckets:
     """Which of the files of an hour a row goes to; neighbours go to the same."""
-    return (np.asarray(rows["msg_id"]) >> 10) % slices
+    return (np.asarray(rows["msg_id"]) >> 5) % slices
 
 
 def write_hours(
-    batches: Iterator[pa.RecordBatch], into: Into, slices: int
+    batches: Iterator[pa.RecordBatch], into: Into, layout: Layout
 ) -> Iterator[pa.RecordBatch]:
-    """Stage three: the files of some hours, rows of a mailbox side by side."""
+    """Stage three: the files of some hours, rows of a mailbox side by side; and their tables."""
     rows = deal.unpacked(batches)
     if rows is None:
         return
-    are_facts = "seq" in rows.column_names
-    if are_facts:
-        # A fact that came again is still one.
-        rows = rows.group_by(rows.column_names).aggregate([])
-    keys = ("mailbox", "msg_id", "position", "seq" if are_facts else "group")
-    rows = rows.sort_by([(name, "ascending") for name in keys])
-    if are_facts and rows["hour_of"].null_count:
-        yield _write(rows.drop_columns("hour_of"), f"{into.orphans}/part-00000.parquet")
+    if "seq" in rows.column_names:
+        _write_facts(rows, into, layout.slices)
         return
+    rows = rows.take(_in_order(rows, "group")).combine_chunks()
+    if into.folder is not None:
+        if layout.slices == 1:
+            summed.write(into.tables, rows, into.folder)
+        else:
+            yield from summed.hand_on(into.tables, rows, layout.writers)
+    _write_hours(rows, into.lives, layout.slices)
+
+
+def write_tables(batches: Iterator[pa.RecordBatch], into: Into) -> Iterator[pa.RecordBatch]:
+    """Stage four, if hours are several files: their tables."""
+    if into.folder is not None:
+        summed.put_together(batches, into.tables, fold.schema(), into.folder)
+    yield from ()
+
+
+def _write_facts(rows: pa.Table, into: Into, slices: int) -> None:
+    # A fact that came again is still one.
+    rows = rows.group_by(rows.column_names).aggregate([])
+    rows = rows.take(_in_order(rows, "seq")).combine_chunks()
+    if rows["hour_of"].null_count:
+        write_file(rows.drop_columns("hour_of"), f"{into.orphans}/part-00000.parquet")
+    elif into.facts is not None:
+        _write_hours(rows, into.facts, slices)
+
+
+def _in_order(rows: pa.Table, last: str) -> pa.Array:
+    """By hour, mailbox and message: numbers are compared, not names."""
+    mailbox, group = (
+        _ranked(rows[name]) if pa.types.is_string(rows[name].type) else np.asarray(rows[name])
+        for name in ("mailbox", last)
+    )
+    hour = np.asarray(pc.fill_null(rows["hour_of"], -1))
+    ids, position = (np.asarray(rows[name]) for name in ("msg_id", "position"))
+    return pa.array(np.lexsort((group, position, ids, mailbox, hour)))
+
+
+def _ranked(names: pa.ChunkedArray) -> deal.Buckets:
+    """The place of each name among all of them, sorted; null comes first."""
+    code = pc.dictionary_encode(names).combine_chunks()
+    if isinstance(code, pa.ChunkedArray):
+        code = code.chunk(0)
+    ranks = np.empty(len(code.dictionary) + 1, np.int64)
+    ranks[np.asarray(pc.sort_indices(code.dictionary))] = np.arange(len(code.dictionary))
+    ranks[-1] = -1
+    ranked: deal.Buckets = ranks[np.asarray(pc.fill_null(code.indices, -1))]
+    return ranked
+
+
+def _write_hours(rows: pa.Table, folder: str, slices: int) -> None:
     places = np.asarray(rows["hour_of"]) * slices + _slices(rows, slices)
-    order = np.argsort(places, kind="stable")
-    found, first = np.unique(places[order], return_index=True)
-    rows = rows.take(pa.array(order)).drop_columns("hour_of")
-    folder = into.facts if are_facts else into.lives
-    for place, start, end in zip(found, first, [*first[1:], len(order)], strict=True):
+    if slices > 1:
+        order = np.argsort(places, kind="stable")
+        rows, places = rows.take(pa.array(order)), places[order]
+    found, first = np.unique(places, return_index=True)
+    rows = rows.drop_columns("hour_of")
+    for place, start, end in zip(found, first, [*first[1:], len(places)], strict=True):
         hour, part = divmod(int(place), slices)
         path = f"{folder}/{hour_folder(hour)}/part-{part:05d}.parquet"
-        yield _write(rows.slice(start, end - start), path)
-
-
-def _write(rows: pa.Table, path: str) -> pa.RecordBatch:
-    write_file(rows, path)
-    return pa.RecordBatch.from_pydict({"path": [path], "rows": [rows.num_rows]}, schema=_WRITTEN)
-
-
-def hour_folder(hour: int) -> str:
-    """`date=2026-05-02/hour=7` of an hour counted from 1970."""
-    begin = datetime.datetime.fromtimestamp(hour * 3600, datetime.UTC)
-    return f"date={begin:%Y-%m-%d}/hour={begin.hour}"
-
-
-def write_file(rows: pa.Table, path: str) -> None:
-    """Writes a file of Parquet that is there with all of its rows or not at all."""
-    system, inside = opened(path)
-    above, _, name = inside.rpartition("/")
-    system.create_dir(above, recursive=True)
-    unfinished = f"{above}/_{name}.unfinished"
-    dictionary = [column for column in _FEW_VALUES if column in rows.column_names]
-    with system.open_output_stream(unfinished) as stream:
-        pq.write_table(rows, stream, compression="zstd", use_dictionary=dictionary)
-    system.move(unfinished, inside)
+        write_file(rows.slice(start, end - start), path)

@@ -5,158 +5,214 @@ A cohort is the messages sent in one hour. Everything about it follows from its 
 whole numbers: they do not depend on the order in which rows are added.
 """
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mq9.lake.facts import TIME
+from mq9.lake.hourly import (
+    MAIN,
+    HourTable,
+    Summaries,
+    Summary,
+    count_if,
+    earliest,
+    ones,
+    plain,
+    took_ms,
+    valued,
+    values,
+    with_spread,
+)
 
 COHORT = ("date", "hour")
 PRIORITIES = ("critical", "urgent", "normal", "notify")
-QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 HOUR_MS = 3_600_000
+_OPEN = pa.array(["waiting", "pending"])
+
+_MAILBOX = ("hour_of", "mailbox")
+_COHORT = Summary(
+    _MAILBOX,
+    sums=("sent", "bytes", *PRIORITIES, "other", "redelivered", "open"),
+    least=("lowest_id", "first_position"),
+    most=("highest_id",),
+)
 
 
-def cohorts(lives: DataFrame) -> DataFrame:
-    """Per hour of sending and mailbox: how many, how large, how important, how long it took."""
-    counts = F.col("counts")
-    named = [count(counts & (F.col("priority") == name)).alias(name) for name in PRIORITIES]
-    other = count(counts & ~F.col("priority").isin(*PRIORITIES)).alias("other")
-    grouped = lives.groupBy(*COHORT, "mailbox").agg(
-        count(counts).alias("sent"),
-        F.sum(F.when(counts, F.col("size")).otherwise(0)).alias("bytes"),
-        *named,
-        other,
-        F.sum(F.greatest(F.col("deliveries") - 1, F.lit(0))).alias("redelivered"),
-        F.min("msg_id").alias("lowest_id"),
-        F.max("msg_id").alias("highest_id"),
-        F.min("position").alias("first_position"),
-        count(F.col("outcome").isin("waiting", "pending")).alias("open"),
-        collected("waiting_ms").alias("waiting"),
-        collected("processing_ms").alias("processing"),
+def _cohort_rows(lives: pa.Table) -> Summaries:
+    counts = lives["counts"]
+    named = {
+        name: count_if(pc.and_(counts, pc.equal(lives["priority"], name))) for name in PRIORITIES
+    }
+    is_other = pc.invert(pc.is_in(lives["priority"], pa.array(PRIORITIES)))
+    again = pc.max_element_wise(pc.subtract(lives["deliveries"], 1), 0)
+    rows = pa.table(
+        {
+            **{name: lives[name] for name in _MAILBOX},
+            "sent": count_if(counts),
+            "bytes": pc.if_else(counts, lives["size"], 0),
+            **named,
+            "other": count_if(pc.and_(counts, is_other)),
+            "redelivered": again,
+            "open": count_if(pc.is_in(lives["outcome"], _OPEN)),
+            "lowest_id": lives["msg_id"],
+            "highest_id": lives["msg_id"],
+            "first_position": lives["position"],
+        }
     )
-    spread = [
-        quantile(name, share).alias(f"{name}_ms_{called}")
-        for name in ("waiting", "processing")
-        for called, share in QUANTILES.items()
-    ]
-    kept = [F.col(name) for name in grouped.columns if name not in {"waiting", "processing"}]
-    return grouped.select(*kept, *spread)
+    return {
+        MAIN: rows,
+        "waiting": valued(lives, _MAILBOX, lives["waiting_ms"]),
+        "processing": valued(lives, _MAILBOX, lives["processing_ms"]),
+    }
 
 
-def flows(lives: DataFrame) -> DataFrame:
-    """Per cohort, mailbox and group: what happened to it in which hour.
+def _cohort_finish(summaries: Summaries) -> pa.Table:
+    rows = summaries[MAIN]
+    for name in ("waiting", "processing"):
+        rows = with_spread(rows, summaries[name], _MAILBOX, f"{name}_ms_{{}}")
+    return rows
 
-    Rows without a group count messages, each once; rows with one count what the group did.
-    """
-    counts = F.col("counts")
-    seen = F.col("first_delivered").isNotNull()
-    gone = F.least("gone", "mailbox_gone")
-    # By name: whether the group is the one that it happened to, and when it did.
-    happened: dict[str, tuple[bool, Column]] = {
-        "entered": (False, F.when(counts, F.col("visible"))),
-        "settled": (False, F.when(counts, F.least("settled", "mailbox_gone"))),
-        "removed": (False, F.when(counts, gone)),
-        "expired": (False, F.when(counts & (F.col("outcome") == "expired"), F.col("ended"))),
-        "delivered": (True, F.col("first_delivered")),
-        "acked": (True, F.col("acked")),
-        "finished": (True, F.when(seen, F.col("ended"))),
+
+COHORTS = HourTable(
+    "part_cohorts",
+    {MAIN: _COHORT, "waiting": values(_MAILBOX), "processing": values(_MAILBOX)},
+    _cohort_rows,
+    _cohort_finish,
+)
+"""Per hour of sending and mailbox: how many, how large, how important, how long it took."""
+
+_KINDS = ("entered", "settled", "removed", "expired", "delivered", "acked", "finished")
+_FLOW_KEYS = ("hour_of", "mailbox", "group", "at")
+_FLOWS = Summary(_FLOW_KEYS, sums=_KINDS)
+_FIRST = Summary((*_FLOW_KEYS, "visible"), least=("msg_id",))
+
+
+def _happened(lives: pa.Table) -> dict[str, tuple[bool, Any]]:
+    """By name: whether the group is the one that it happened to, and when it did."""
+    counts, ended = lives["counts"], lives["ended"]
+    none = pa.scalar(None, TIME)
+    given = lives["first_delivered"]
+    gone = earliest(lives["gone"], lives["mailbox_gone"])
+    expired = pc.and_(counts, pc.equal(lives["outcome"], "expired"))
+    gone_after = pc.fill_null(pc.greater_equal(gone, given), False)
+    return {
+        "entered": (False, pc.if_else(counts, lives["visible"], none)),
+        "settled": (
+            False,
+            pc.if_else(counts, earliest(lives["settled"], lives["mailbox_gone"]), none),
+        ),
+        "removed": (False, pc.if_else(counts, gone, none)),
+        "expired": (False, pc.if_else(expired, ended, none)),
+        "delivered": (True, given),
+        "acked": (True, lives["acked"]),
+        "finished": (True, pc.if_else(pc.is_valid(given), ended, none)),
         # Gone for the group too, though it had been given it: not counted as unseen again.
-        "removed_seen": (True, F.when(seen & (gone >= F.col("first_delivered")), gone)),
+        "removed_seen": (True, pc.if_else(gone_after, gone, none)),
     }
-    hours = {
-        name: (F.unix_millis(at) - F.unix_millis(at) % HOUR_MS)
-        for name, (_, at) in happened.items()
-    }
+
+
+def _flow_rows(lives: pa.Table) -> Summaries:
+    happened = _happened(lives)
+    hours = {name: _hour_ms(at) for name, (_, at) in happened.items()}
     # Most messages do all of it within an hour or two: few rows are left to be taken apart.
-    similar = (
-        lives.select(
-            *COHORT,
-            "mailbox",
-            "group",
-            "visible",
-            "msg_id",
-            *(hour.alias(name) for name, hour in hours.items()),
-        )
-        .groupBy(*COHORT, "mailbox", "group", *happened)
-        .agg(
-            F.count(F.lit(1)).alias("messages"),
-            F.min("visible").alias("visible"),
-            F.min("msg_id").alias("msg_id"),
-        )
-    )
-    steps = F.array(
-        *(
-            F.struct(
-                F.lit(name.removesuffix("_seen")).alias("kind"),
-                F.lit(of_group).alias("of_group"),
-                F.col(name).alias("at"),
+    alike = pa.table({**{name: lives[name] for name in ("hour_of", "mailbox", "group")}, **hours})
+    alike = alike.append_column("messages", ones(alike))
+    alike = Summary(tuple(alike.column_names[:-1]), sums=("messages",)).of(alike)
+    parts = []
+    for name, (of_group, _) in happened.items():
+        there = pc.is_valid(alike[name])
+        if of_group:
+            there = pc.and_(there, pc.is_valid(alike["group"]))
+        rows = alike.filter(there)
+        group = rows["group"] if of_group else pa.nulls(rows.num_rows, pa.string())
+        kind = name.removesuffix("_seen")
+        zero = pa.array(np.zeros(rows.num_rows, np.int64))
+        parts.append(
+            pa.table(
+                {
+                    "hour_of": rows["hour_of"],
+                    "mailbox": rows["mailbox"],
+                    "group": group,
+                    "at": rows[name],
+                    **{each: rows["messages"] if each == kind else zero for each in _KINDS},
+                }
             )
-            for name, (of_group, _) in happened.items()
         )
+    given = lives.filter(
+        pc.and_(pc.is_valid(lives["group"]), pc.is_valid(lives["first_delivered"]))
     )
-    taken_apart = similar.select(
-        *COHORT,
-        "mailbox",
-        "messages",
-        "visible",
-        "msg_id",
-        F.col("group").alias("of"),
-        F.explode(F.filter(steps, lambda step: step["at"].isNotNull())).alias("step"),
+    first = given.select(["hour_of", "mailbox", "group", "visible", "msg_id"])
+    first = first.append_column("at", _hour_ms(given["first_delivered"]))
+    return {MAIN: pa.concat_tables(parts), "first": _first_of_each(first)}
+
+
+def _first_of_each(rows: pa.Table) -> pa.Table:
+    """Of each key the rows with the least `visible`."""
+    least = Summary(_FLOW_KEYS, least=("visible",)).of(rows).rename_columns([*_FLOW_KEYS, "first"])
+    found = rows.join(least, list(_FLOW_KEYS))
+    return found.filter(pc.equal(found["visible"], found["first"])).drop_columns("first")
+
+
+def _flow_finish(summaries: Summaries) -> pa.Table:
+    first = _FIRST.of(_first_of_each(summaries["first"]))
+    given = pa.StructArray.from_arrays(
+        [first[name].combine_chunks() for name in ("visible", "msg_id")], ["visible", "msg_id"]
     )
-    kinds = ("entered", "settled", "removed", "expired", "delivered", "acked", "finished")
-    given = F.col("step.kind") == "delivered"
-    summed = {
-        kind: F.sum(F.when(F.col("step.kind") == kind, F.col("messages")).otherwise(0))
-        for kind in kinds
-    }
-    return (
-        taken_apart.withColumn("group", F.when(F.col("step.of_group"), F.col("of")))
-        .withColumn("at", F.timestamp_millis("step.at"))
-        .where(~F.col("step.of_group") | F.col("group").isNotNull())
-        .groupBy(*COHORT, "mailbox", "group", "at")
-        .agg(
-            *(column.alias(kind) for kind, column in summed.items()),
-            F.min(F.when(given, F.struct("visible", "msg_id"))).alias("first_given"),
-        )
+    at = pa.array(range(len(given)), pa.int64())
+    places = first.select(list(_FLOW_KEYS)).append_column("place", at)
+    # Rows without a group have no first delivery.
+    rows = summaries[MAIN].join(places, list(_FLOW_KEYS))
+    first_given = given.take(rows["place"].combine_chunks())
+    times = rows["at"].cast(TIME)
+    rows = rows.drop_columns(["place", "at"])
+    rows = rows.append_column("at", times).append_column("first_given", first_given)
+    return rows.select([*_FLOW_KEYS, *_KINDS, "first_given"])
+
+
+def _hour_ms(times: Any) -> Any:  # noqa: ANN401
+    """The beginning of the hour of each time."""
+    ms = times.cast(pa.int64())
+    return pc.multiply(pc.divide(ms, HOUR_MS), HOUR_MS)
+
+
+FLOWS = HourTable("part_flows", {MAIN: _FLOWS, "first": _FIRST}, _flow_rows, _flow_finish)
+"""Per cohort, mailbox and group: what happened to it in which hour.
+
+Rows without a group count messages, each once; rows with one count what the group did.
+"""
+
+_DEAD = Summary(
+    ("hour_of", "mailbox", "group", "target", "cause", "at"),
+    sums=("messages", "deliveries", "age_ms"),
+    least=("first",),
+    most=("most_deliveries", "oldest_ms", "last"),
+)
+
+
+def _dead_rows(lives: pa.Table) -> pa.Table:
+    dead = lives.filter(pc.equal(lives["outcome"], "dead_letter"))
+    age_ms = took_ms(dead["visible"], dead["ended"])
+    return pa.table(
+        {
+            "hour_of": dead["hour_of"],
+            "mailbox": dead["mailbox"],
+            "group": dead["group"],
+            "target": dead["dead_letter_to"],
+            "cause": dead["dead_letter_cause"],
+            "at": _hour_ms(dead["ended"]).cast(TIME),
+            "messages": ones(dead),
+            "deliveries": dead["deliveries"],
+            "most_deliveries": dead["deliveries"],
+            "age_ms": age_ms,
+            "oldest_ms": age_ms,
+            "first": dead["ended"],
+            "last": dead["ended"],
+        }
     )
 
 
-def dead_letters(lives: DataFrame) -> DataFrame:
-    """Per cohort: messages that were given up, by mailbox, group, cause and hour."""
-    dead = lives.where(F.col("outcome") == "dead_letter")
-    age_ms = F.unix_millis("ended") - F.unix_millis("visible")
-    return dead.groupBy(
-        *COHORT,
-        "mailbox",
-        "group",
-        F.col("dead_letter_to").alias("target"),
-        F.col("dead_letter_cause").alias("cause"),
-        F.date_trunc("hour", F.col("ended")).alias("at"),
-    ).agg(
-        F.count(F.lit(1)).alias("messages"),
-        F.sum("deliveries").alias("deliveries"),
-        F.max("deliveries").alias("most_deliveries"),
-        F.sum(age_ms).alias("age_ms"),
-        F.max(age_ms).alias("oldest_ms"),
-        F.min("ended").alias("first"),
-        F.max("ended").alias("last"),
-    )
-
-
-def count(condition: Column) -> Column:
-    """How many rows are so."""
-    return F.sum(F.when(condition, 1).otherwise(0))
-
-
-def collected(column: str) -> Column:
-    """All numbers of a group, sorted: what exact quantiles are read from.
-
-    Approximate ones would depend on how the rows were cut.
-    """
-    return F.sort_array(F.collect_list(column))
-
-
-def quantile(numbers: str, share: float) -> Column:
-    """The quantile of sorted numbers, between its two neighbours; null if there are none."""
-    place = (F.size(numbers) - 1) * F.lit(share)
-    low, high = F.floor(place).cast("int"), F.ceil(place).cast("int")
-    below, above = F.get(numbers, low), F.get(numbers, high)
-    return F.round(below + (above - below) * (place - low)).cast("long")
+DEAD_LETTERS = plain("part_dead_letters", _DEAD, _dead_rows)
+"""Per cohort: messages that were given up, by mailbox, group, cause and hour."""

@@ -1,26 +1,38 @@
 """`retries`: which messages had to be delivered again, and where that comes from."""
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from mq9.lake.parts import COHORT, count
+from mq9.lake.hourly import Summary, count_if, ones, plain
+
+_SUMMARY = Summary(
+    ("hour_of", "sender", "mailbox", "group", "member"),
+    sums=("messages", "redeliveries", "returned", "ran_out", "acked", "dead_letters"),
+    most=("most_deliveries",),
+)
 
 
-def retries(lives: DataFrame) -> DataFrame:
-    """One row per hour of sending, sender, mailbox, group and the member that had it last.
-
-    A delivery is repeated because the message was `returned`, or because the lease of a member
-    `ran_out` that did not say anything.
-    """
-    again = F.col("deliveries") - 1
-    returned = F.least(F.col("returns"), again)
-    messages = lives.where(F.col("deliveries") > 1)
-    return messages.groupBy(*COHORT, "sender", "mailbox", "group", "member").agg(
-        F.count(F.lit(1)).alias("messages"),
-        F.sum(again).alias("redeliveries"),
-        F.sum(returned).alias("returned"),
-        F.sum(again - returned).alias("ran_out"),
-        F.max("deliveries").alias("most_deliveries"),
-        count(F.col("outcome") == "acked").alias("acked"),
-        count(F.col("outcome") == "dead_letter").alias("dead_letters"),
+def _rows(lives: pa.Table) -> pa.Table:
+    repeated = lives.filter(pc.greater(lives["deliveries"], 1))
+    again = pc.subtract(repeated["deliveries"], 1)
+    returned = pc.min_element_wise(repeated["returns"], again)
+    return pa.table(
+        {
+            **{name: repeated[name] for name in _SUMMARY.keys},
+            "messages": ones(repeated),
+            "redeliveries": again,
+            "returned": returned,
+            "ran_out": pc.subtract(again, returned),
+            "acked": count_if(pc.equal(repeated["outcome"], "acked")),
+            "dead_letters": count_if(pc.equal(repeated["outcome"], "dead_letter")),
+            "most_deliveries": repeated["deliveries"],
+        }
     )
+
+
+RETRIES = plain("retries", _SUMMARY, _rows)
+"""One row per hour of sending, sender, mailbox, group and the member that had it last.
+
+A delivery is repeated because the message was `returned`, or because the lease of a member
+`ran_out` that did not say anything.
+"""

@@ -1,22 +1,42 @@
 """`spending`: tokens and money per agent and conversation, as far as messages say."""
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from mq9.lake.parts import COHORT
+from mq9.lake.hourly import MAIN, HourTable, Summaries, Summary, ones
+
+_SUMMARY = Summary(("hour_of", "agent", "conversation"), sums=("messages", "tokens", "millionths"))
+_COST = pa.decimal128(20, 6)
 
 
-def spending(lives: DataFrame) -> DataFrame:
-    """One row per hour of sending, sender and conversation with tokens or a cost.
+def _rows(lives: pa.Table) -> Summaries:
+    spent = pc.or_(pc.is_valid(lives["tokens"]), pc.is_valid(lives["cost"]))
+    messages = lives.filter(pc.and_(lives["counts"], spent))
+    return {
+        MAIN: pa.table(
+            {
+                "hour_of": messages["hour_of"],
+                "agent": messages["sender"],
+                "conversation": messages["conversation"],
+                "messages": ones(messages),
+                "tokens": messages["tokens"],
+                "millionths": messages["cost"],
+            }
+        )
+    }
 
-    `cost` is in whatever unit the agents name, with six digits behind the point.
-    """
-    spent = F.col("tokens").isNotNull() | F.col("cost").isNotNull()
-    messages = lives.where(F.col("counts") & spent)
-    grouped = messages.groupBy(*COHORT, F.col("sender").alias("agent"), "conversation").agg(
-        F.count(F.lit(1)).alias("messages"),
-        F.sum("tokens").alias("tokens"),
-        F.sum("cost").alias("millionths"),
-    )
-    cost = (F.col("millionths").cast("decimal(20,0)") / 1_000_000).cast("decimal(20,6)")
-    return grouped.withColumn("cost", cost).drop("millionths")
+
+def _finish(summaries: Summaries) -> pa.Table:
+    rows = summaries[MAIN]
+    cost = pc.divide(
+        rows["millionths"].cast(pa.decimal128(20, 0)).cast(pa.decimal128(26, 6)),
+        pa.scalar(1_000_000, pa.decimal128(7, 0)),
+    ).cast(_COST)
+    return rows.drop_columns("millionths").append_column("cost", cost)
+
+
+SPENDING = HourTable("spending", {MAIN: _SUMMARY}, _rows, _finish)
+"""One row per hour of sending, sender and conversation with tokens or a cost.
+
+`cost` is in whatever unit the agents name, with six digits behind the point.
+"""

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from mq9.lake.files import Files
+from mq9.lake.output import rows_in
 
 # By hour of sending, one folder per hour. Parts are what others are made of, not for readers.
 HOURLY = (
@@ -110,8 +112,9 @@ class Tables:
 
     def counts(self) -> dict[str, int]:
         """How many rows each table has that is for readers."""
-        found = {name: self.read(name) for name in FOR_READERS}
-        return {name: 0 if rows is None else rows.count() for name, rows in found.items()}
+        return {
+            name: sum(rows_in(path) for path, _ in self.files.data(name)) for name in FOR_READERS
+        }
 
     def views(self) -> list[str]:
         """Lets SQL ask the tables by their names; those that have rows."""
@@ -130,7 +133,7 @@ class Tables:
 
     def staging(self, name: str) -> str:
         """Where the files of a new table, or of new hours of one, go."""
-        return self.files.path(f"{_STAGING}/{name}")
+        return self.files.path(f"{_STAGING}/{name}".rstrip("/"))
 
     def stage(self, name: str, rows: DataFrame) -> DataFrame:
         """Writes a new table, or new hours or days of one, beside the old; what was written."""
@@ -144,14 +147,18 @@ class Tables:
             rows.coalesce(1).write.parquet(self.staging(name))
         return self.staged(name, rows)
 
-    def staged(self, name: str, rows: DataFrame | None = None) -> DataFrame:
-        """What was written of a table; without rows it looks like `rows`."""
+    def staged(self, name: str, like: DataFrame | StructType | None = None) -> DataFrame:
+        """What was written of a table; if there are no rows it looks like `like`."""
+        if isinstance(like, StructType):
+            if not self.files.exists(f"{_STAGING}/{name}"):
+                return self.spark.createDataFrame([], like)
+            return self.spark.read.schema(like).parquet(self.staging(name))
         found = self._read(f"{_STAGING}/{name}")
         if found is not None:
             return found
-        if rows is None:
+        if like is None:
             raise LookupError(f"nothing of {name} was staged")
-        return rows.where(F.lit(False))
+        return like.where(F.lit(False))
 
     def commit(
         self,

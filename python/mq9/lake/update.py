@@ -5,25 +5,23 @@ all hours, and from where mailboxes and groups stood the day before.
 """
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DateType, IntegerType
 
-from mq9.lake.agent_graph import agent_graph
-from mq9.lake.circles import circles
+from mq9.lake import fold
 from mq9.lake.daily import mailbox_days, unread
 from mq9.lake.dead_letter_report import dead_letter_report
-from mq9.lake.first_delivery import first_delivery
 from mq9.lake.group_lag import group_lag
+from mq9.lake.hourly import HourTable
 from mq9.lake.mailbox_hourly import mailbox_hourly
-from mq9.lake.parts import cohorts, dead_letters, flows
-from mq9.lake.retries import retries
-from mq9.lake.sla import sla
-from mq9.lake.spending import spending
+from mq9.lake.summed import schema
 from mq9.lake.tables import Tables
-from mq9.lake.waits import asks, waits
+from mq9.lake.waits import waits
 
 # So many tables are made side by side: while one is planned, another is worked on.
 AT_ONCE = 4
@@ -32,19 +30,17 @@ Made = dict[str, DataFrame]
 Tell = Callable[[str], None]
 
 
-def hourly_tables(lives: DataFrame, targets_ms: Mapping[str, int]) -> Made:
-    """Everything that follows from the rows of single hours."""
+def written(tables: Tables, made: Sequence[HourTable]) -> Made:
+    """The tables of single hours, as they were written beside the lives."""
+    lives = fold.schema()
     return {
-        "part_flows": flows(lives),
-        "part_cohorts": cohorts(lives),
-        "part_dead_letters": dead_letters(lives),
-        "part_asks": asks(lives),
-        "first_delivery": first_delivery(lives, targets_ms),
-        "agent_graph": agent_graph(lives),
-        "sla": sla(lives, targets_ms),
-        "retries": retries(lives),
-        "spending": spending(lives),
-        "circles": circles(lives),
+        table.name: tables.staged(
+            table.name,
+            from_arrow_schema(schema(table, lives))
+            .add("date", DateType())
+            .add("hour", IntegerType()),
+        )
+        for table in made
     }
 
 
@@ -60,10 +56,10 @@ def stage_all(tables: Tables, made: Made, tell: Tell) -> Made:
         return dict(zip(made, pool.map(write, made), strict=True))
 
 
-def rebuild(tables: Tables, targets_ms: Mapping[str, int], tell: Tell) -> None:
-    """Makes all tables anew from lives that were staged."""
+def rebuild(tables: Tables, made: Sequence[HourTable], tell: Tell) -> None:
+    """Makes all tables anew from lives and tables of hours that were staged."""
     lives = tables.staged("message_lifecycle")
-    parts = stage_all(tables, hourly_tables(lives, targets_ms), tell)
+    parts = written(tables, made)
     cohorts, flows = parts["part_cohorts"], parts["part_flows"]
     daily = {
         "mailbox_hourly": by_day(mailbox_hourly(cohorts, flows)),
