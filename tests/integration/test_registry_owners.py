@@ -127,3 +127,50 @@ def test_a_user_may_have_so_many_agents_over_restarts(tmp_path: Path) -> None:
                 bob.done("AGENT.UNREGISTER", card("b1"))
     finally:
         broker.stop()
+
+
+def test_cards_and_reports_may_take_so_many_bytes(serve: Serve) -> None:
+    server = serve("mq9 { embedder: none, max_agent_bytes: 2500 }", peer=MQ9)
+    with Mail(server.url) as mail:
+        register(mail, [card("a0", name="n" * 1000), card("a1", name="n" * 1000)])
+        expected = "the cards and reports of agents would take more than 2500 bytes"
+        assert expected in mail.ask("AGENT.REGISTER", card("a2", name="n" * 500))["error"]
+        assert expected in mail.ask("AGENT.REGISTER", card("a1", name="n" * 1500))["error"]
+        assert expected in mail.ask("AGENT.REPORT", card("a0", load="x" * 500))["error"]
+        # What takes less is taken, and what is gone makes room.
+        register(mail, [card("a1", name="n" * 500)])
+        mail.done("AGENT.REPORT", card("a0", load="x" * 500))
+        # A new card leaves the report where it is.
+        register(mail, [card("a0", name="m" * 1000)])
+        assert expected in mail.ask("AGENT.REGISTER", card("a2", name="n" * 500))["error"]
+        mail.done("AGENT.REPORT", card("a0"))
+        register(mail, [card("a2", name="n" * 500)])
+        mail.done("AGENT.UNREGISTER", card("a0"))
+        register(mail, [card("a1", name="n" * 1500)])
+
+
+def test_the_bytes_of_a_user_count_over_restarts(tmp_path: Path) -> None:
+    config = USERS.replace("embedder: none", "embedder: none, max_agent_bytes_per_user: 2500")
+    broker = Restarting(tmp_path, config)
+    try:
+        with connect(broker, "ann") as ann:
+            register(ann, [card("a0", name="n" * 1000)])
+            ann.done("AGENT.REPORT", card("a0", load="x" * 1000))
+        for kill in (False, True):
+            broker.restart(kill=kill)
+            with connect(broker, "ann") as ann, connect(broker, "bob") as bob:
+                found(ann)
+                answer = ann.ask("AGENT.REGISTER", card("a1", name="n" * 500))
+                assert "max_agent_bytes_per_user" in answer["error"]
+                register(bob, [card("b", name="n" * 2000)])
+                bob.done("AGENT.UNREGISTER", card("b"))
+        # Beyond a lowered limit, what takes less than before is taken.
+        broker.config = config.replace("2500", "1000")
+        broker.restart()
+        with connect(broker, "ann") as ann:
+            found(ann)
+            register(ann, [card("a0", name="n" * 900)])
+            answer = ann.ask("AGENT.REGISTER", card("a0", name="n" * 901))
+            assert "max_agent_bytes_per_user" in answer["error"]
+    finally:
+        broker.stop()

@@ -73,6 +73,10 @@ def changed(text: str) -> dict[str, object]:
         ),
         ("mq9 { max_agents: 0 }", {"max_agents": 0}),
         (
+            "mq9 { max_agent_bytes: 1MiB, max_agent_bytes_per_user: 2k }",
+            {"max_agent_bytes": 1 << 20, "max_agent_bytes_per_user": 2000},
+        ),
+        (
             "mq9 { max_mailboxes: 5, max_mailboxes_per_user: 2, max_groups: 9 }",
             {"max_mailboxes": 5, "max_mailboxes_per_user": 2, "max_groups": 9},
         ),

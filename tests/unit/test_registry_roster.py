@@ -96,7 +96,7 @@ def test_who_is_alive(others: int) -> None:
     assert chosen(roster, alive=True, now_ms=late) == ([1, 2], 2)
     zero = roster.get("a0")
     assert zero is not None
-    roster.reported(zero, late)
+    roster.reported(zero, late, 1)
     assert chosen(roster, alive=True, now_ms=late + 1000) == ([0, 1], 2)
     assert chosen(roster, alive=True, now_ms=late + ALIVE_MS) == ([1], 1)
 
@@ -112,7 +112,7 @@ def test_what_came_while_agents_were_loaded_counts() -> None:
     new = roster.get("a1")
     assert new is not None
     assert new.number == 5
-    roster.reported(new, 10_000)
+    roster.reported(new, 10_000, 1)
     roster.put(agent(6, registered_ms=10_000, ttl_ms=1000))
     list(steps)
     assert chosen(roster, alive=True, now_ms=9999 + ALIVE_MS) == ([5, 6], 2)
@@ -125,7 +125,7 @@ def test_agents_expire_when_they_are_silent() -> None:
     assert roster.overdue(1999) is None
     first = roster.get("a0")
     assert first is not None
-    roster.reported(first, 1900)
+    roster.reported(first, 1900, 1)
     assert roster.overdue(2899) is None
     assert roster.overdue(2900) is first
     roster.pop("a0")

@@ -1,6 +1,6 @@
 """AGENT.REGISTER, UNREGISTER and REPORT: who is there, how they are, and who may say so.
 
-Owns who may change an agent, and how many there may be.
+Owns who may change an agent, how many there may be, and how much they may take.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from mq9.commands.dispatcher import PREFIX, Call, Command
 from mq9.commands.permission import is_operator, user_of
 from mq9.commands.reply import Reply
 from mq9.commands.request import Refusal, shown
+from mq9.registry.registry import entry_bytes
 
 if TYPE_CHECKING:
     import asyncio
@@ -47,6 +48,9 @@ class Agents:
             self._check_owner(call, known)
             # An operator who replaces a card does not take it over.
             user = known.owner or user
+        self._check_size(
+            user, entry_bytes(card.address, card.body) - (known.card_bytes if known else 0)
+        )
         self._registry.register(card.address, card.body, card.ttl_s, card.tags, card.name, user)
         return Reply()
 
@@ -59,7 +63,11 @@ class Agents:
 
     def _report(self, call: Call) -> Reply | Steps:
         who, body = read_report(call.payload)
-        return self._act(call, who, lambda agent: self._registry.report(agent.address, body))
+        return self._act(call, who, lambda agent: self._keep_report(agent, body))
+
+    def _keep_report(self, agent: Agent, body: bytes) -> bool:
+        self._check_size(agent.owner, entry_bytes(agent.address, body) - agent.report_bytes)
+        return self._registry.report(agent.address, body)
 
     def _act(self, call: Call, who: Who, act: Callable[[Agent], bool]) -> Reply | Steps:
         self._registry.wake()
@@ -120,5 +128,23 @@ class Agents:
         if user and most and (count := self._registry.count_of(user)) >= most:
             raise Refusal(
                 f"user {user} has {count} agents: no more are allowed (max_agents_per_user)",
+                "quota_exceeded",
+            )
+
+    def _check_size(self, user: str, more: int) -> None:
+        """Whatever takes less than before is let through."""
+        options = self._server.options
+        most = options.max_agent_bytes
+        if most and more > 0 and self._registry.size + more > most:
+            raise Refusal(
+                f"the cards and reports of agents would take more than {most} bytes "
+                "(max_agent_bytes)",
+                "quota_exceeded",
+            )
+        most = options.max_agent_bytes_per_user
+        if user and most and more > 0 and self._registry.size_of(user) + more > most:
+            raise Refusal(
+                f"the cards and reports of user {user} would take more than {most} bytes "
+                "(max_agent_bytes_per_user)",
                 "quota_exceeded",
             )

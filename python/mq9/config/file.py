@@ -226,6 +226,8 @@ MQ9_SETTINGS = {
     "max_card": Setting("max_card", integer(_MIN_REQUEST, _MAX_CARD)),
     "max_agents": Setting("max_agents", limit),
     "max_agents_per_user": Setting("max_agents_per_user", limit),
+    "max_agent_bytes": Setting("max_agent_bytes", limit),
+    "max_agent_bytes_per_user": Setting("max_agent_bytes_per_user", limit),
     "max_mailboxes": Setting("max_mailboxes", limit),
     "max_mailboxes_per_user": Setting("max_mailboxes_per_user", limit),
     "max_store_bytes": Setting("max_store_bytes", limit),

@@ -170,6 +170,10 @@ class Options:
     """How many agents may be registered; 0: any number."""
     max_agents_per_user: int = 0
     """The same for each user, where clients have to say who they are; 0: any number."""
+    max_agent_bytes: int = 0
+    """How much the cards and reports of all agents may take; 0: any amount."""
+    max_agent_bytes_per_user: int = 0
+    """The same for the agents that one user registered."""
     max_mailboxes: int = 0
     """How many mailboxes there may be; 0: any number."""
     max_mailboxes_per_user: int = 0

@@ -111,8 +111,9 @@ class Registry:
         name = name if len(name) <= MAX_NAME_CHARS else ""
         number = self._send(AGENTS, address, body, _notes(ttl_s, tags, name, owner))
         agent = Agent(address, number, now_ms, ttl_s * 1000, tags, name=name, owner=owner)
+        agent.card_bytes = entry_bytes(address, body)
         if known:
-            agent.reported_ms = known.reported_ms
+            agent.reported_ms, agent.report_bytes = known.reported_ms, known.report_bytes
         self._changed(self.roster.put(agent))
         self._count_new()
         self._watch(agent)
@@ -136,7 +137,7 @@ class Registry:
         self._send(REPORTS, address, body)
         # Not in the roster while it is being loaded: then the loading finds the report.
         if known := self.roster.get(address):
-            self.roster.reported(known, now_ms)
+            self.roster.reported(known, now_ms, entry_bytes(address, body))
             self.link.seen(known)
         return True
 
@@ -163,6 +164,18 @@ class Registry:
     def count_of(self, owner: str) -> int:
         """How many a user has registered; those that are not loaded yet are left out."""
         return self.roster.count_of(owner)
+
+    @property
+    def size(self) -> int:
+        """What the cards and reports of all agents take."""
+        if self._is_loaded:
+            return self.roster.size
+        found = self._store.mailboxes_at([AGENTS, REPORTS])
+        return sum(mailbox.bytes for mailbox in found if mailbox)
+
+    def size_of(self, owner: str) -> int:
+        """The same of those a user has registered; those that are not loaded yet are left out."""
+        return self.roster.size_of(owner)
 
     @property
     def is_durable(self) -> bool:
@@ -271,6 +284,7 @@ class Registry:
         agent = _agent(message)
         if report := self._newest(REPORTS, address):
             agent.reported_ms = report.create_ms
+            agent.report_bytes = _entry_bytes_of(report)
         return agent
 
     async def _load(self) -> None:
@@ -291,7 +305,7 @@ class Registry:
             if message is None:
                 await asyncio.sleep(0)
             elif agent := self.roster.get(message.key):
-                agent.reported_ms = max(agent.reported_ms, message.create_ms)
+                self.roster.load_report(agent, message.create_ms, _entry_bytes_of(message))
             else:
                 self._delete(REPORTS, message.msg_id)
         for _ in self.roster.settle(_now_ms()):
@@ -348,6 +362,15 @@ def _now_ms() -> int:
     return int(time() * 1000)
 
 
+def entry_bytes(address: str, body: bytes) -> int:
+    """What a card or report counts."""
+    return len(address) + len(body)
+
+
+def _entry_bytes_of(message: Message) -> int:
+    return entry_bytes(message.key, message.payload)
+
+
 def _notes(ttl_s: int, tags: tuple[str, ...], name: str, owner: str) -> bytes:
     """What the broker has to know of a card, so that it need not be read to load it."""
     notes: dict[str, object] = {"ttl": ttl_s} if ttl_s else {}
@@ -371,6 +394,7 @@ def _agent(message: Message) -> Agent:
         tuple(notes.get("tags", ())),
         name=name,
         owner=notes.get("owner", ""),
+        card_bytes=_entry_bytes_of(message),
     )
 
 

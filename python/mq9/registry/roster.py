@@ -44,6 +44,13 @@ class Agent:
     name: str = ""
     owner: str = ""
     """The user who registered it; empty where nobody had to say who they are."""
+    card_bytes: int = 0
+    report_bytes: int = 0
+
+    @property
+    def size(self) -> int:
+        """What its card and its last report take."""
+        return self.card_bytes + self.report_bytes
 
     @property
     def seen_ms(self) -> int:
@@ -70,6 +77,8 @@ class Roster:
         # Most names are those of one agent, which needs no set.
         self._by_name: dict[str, Agent | set[Agent]] = {}
         self._by_owner: Counter[str] = Counter()
+        self._bytes_by_owner: Counter[str] = Counter()
+        self.size = 0
         # Those with a ttl are alive while they are here.
         self._with_ttl: set[Agent] = set()
         # The others, by when they were last heard of; those that were not for long are left out.
@@ -105,6 +114,12 @@ class Roster:
                 self._by_name[agent.name] = {others, agent}
         if agent.owner:
             self._by_owner[agent.owner] += 1
+        self._count_bytes(agent, agent.size)
+
+    def _count_bytes(self, agent: Agent, more: int) -> None:
+        self.size += more
+        if agent.owner:
+            self._bytes_by_owner[agent.owner] += more
 
     def named(self, name: str) -> Iterator[Agent]:
         """Those with this name, while nothing is changed."""
@@ -114,6 +129,10 @@ class Roster:
     def count_of(self, owner: str) -> int:
         """How many a user has registered."""
         return self._by_owner[owner]
+
+    def size_of(self, owner: str) -> int:
+        """What the cards and reports take of those that a user has registered."""
+        return self._bytes_by_owner[owner]
 
     def pop(self, address: str) -> Agent | None:
         """An agent is gone."""
@@ -131,6 +150,9 @@ class Roster:
             self._by_owner[agent.owner] -= 1
             if not self._by_owner[agent.owner]:
                 del self._by_owner[agent.owner]
+        self._count_bytes(agent, -agent.size)
+        if agent.owner not in self._by_owner:
+            self._bytes_by_owner.pop(agent.owner, None)
         self._with_ttl.discard(agent)
         self._recent.pop(agent, None)
         # Entries of agents that are gone may become the most, if many come and go.
@@ -146,10 +168,20 @@ class Roster:
         if not others or others is agent:
             self._by_name.pop(agent.name, None)
 
-    def reported(self, agent: Agent, now_ms: int) -> None:
-        """An agent was heard of."""
+    def reported(self, agent: Agent, now_ms: int, size: int) -> None:
+        """An agent was heard of, by a report of this size."""
         agent.reported_ms = now_ms
+        self._keep_report(agent, size)
         self._heard_of(agent)
+
+    def load_report(self, agent: Agent, reported_ms: int, size: int) -> None:
+        """A report from before the start, or from meanwhile; until `settle`."""
+        agent.reported_ms = max(agent.reported_ms, reported_ms)
+        self._keep_report(agent, size)
+
+    def _keep_report(self, agent: Agent, size: int) -> None:
+        self._count_bytes(agent, size - agent.report_bytes)
+        agent.report_bytes = size
 
     def load(self, agent: Agent) -> None:
         """An agent that was registered before the start; until `settle`."""
