@@ -36,6 +36,11 @@ NATS_CLI_VERSION := v0.3.0
 NATS_CLI := .build/go/bin/nats
 NATS_CLI_BUILT := .build/go/nats-$(NATS_CLI_VERSION)
 
+# What tests use of npm: the MCP inspector, and the NATS client of the example in TypeScript. Without npm (or with NPM=) those
+# tests are skipped.
+NPM ?= $(shell command -v npm)
+NPM_TOOLS := .build/npm/.installed
+
 # Folders are listed too, so that a removed file is noticed.
 BINDING_SOURCES := $(shell find rust_core/src rust_core/binding rust_core/export/src rust_core/export/Cargo.toml rust_core/runtime/src rust_core/runtime/Cargo.toml -type d -o -name '*.rs' -o -name Cargo.toml)
 
@@ -91,6 +96,7 @@ test-rust-aside:
 # What takes long to build for tests, besides the package itself.
 .PHONY: test-builds
 test-builds: $(if $(GO),$(NATS_CLI_BUILT))
+	-@$(if $(NPM),$(MAKE) npm-tools)
 	cargo test --locked --no-run
 
 .PHONY: test-py
@@ -108,6 +114,9 @@ test-py-alone: $(DEVELOPED)
 
 .PHONY: nats-cli
 nats-cli: $(NATS_CLI_BUILT) ## Build the nats command line that tests use; needs Go, takes minutes
+
+.PHONY: npm-tools
+npm-tools: $(NPM_TOOLS) ## Get what tests use of npm
 
 .PHONY: test-wheel
 test-wheel: wheel ## Install the wheel, then the source tree, into empty environments and test each
@@ -294,6 +303,13 @@ $(TOOLS): requirements-dev.lock $(SERVING)
 $(INSTALLED): $(SERVING) pyproject.toml Cargo.toml Cargo.lock rust_core/Cargo.toml $(BINDING_SOURCES)
 	@.ci/require cargo cc
 	$(BIN)/maturin develop --release --locked
+	@touch $@
+
+$(NPM_TOOLS): tests/npm/package.json tests/npm/package-lock.json
+	@[ -n "$(NPM)" ] || { echo "mq9: missing: npm" >&2; exit 1; }
+	@mkdir -p $(dir $@)
+	cp $^ $(dir $@)
+	cd $(dir $@) && $(NPM) ci --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 # The versions of all that it is made of are those of its own go.sum. `go install` would do as well, if every

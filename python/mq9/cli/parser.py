@@ -17,6 +17,7 @@ from mq9.cli import (
     lake,
     local,
     mailbox,
+    mcp,
     messages,
     plain,
     status,
@@ -97,6 +98,7 @@ def parser() -> Parser:
         doctor,
         export,
         lake,
+        mcp,
     ):
         part.add(commands)
     completion.add(commands, parser)

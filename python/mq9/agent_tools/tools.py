@@ -1,0 +1,401 @@
+"""The tools themselves: each is a method whose signature and text a model is shown.
+
+Names, descriptions and defaults are written for a reader who knows nothing of mq9 and calls
+right away. Knows nothing of MCP or LangChain: they take methods from here.
+"""
+
+import functools
+import json
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+
+from pydantic import Field
+
+from mq9 import errors
+from mq9.agent_tools import budget
+from mq9.client import Client
+
+Given = ParamSpec("Given")
+Method = TypeVar("Method", bound=Callable[..., Coroutine[Any, Any, str]])
+
+Address = Annotated[
+    str, Field(description="Mailbox address: lowercase letters, digits and dots, e.g. 'agent.mail'")
+]
+OwnAddress = Annotated[
+    str | None,
+    Field(description="Mailbox address; leave it out for your own inbox, if you were given one"),
+]
+Tokens = Annotated[
+    int,
+    Field(ge=0, le=100_000, description="At most so many tokens of message bodies in the answer"),
+]
+Seconds = Annotated[int, Field(ge=0)]
+
+_LONGEST_WAIT_S = 300
+_POLL_S = 5.0
+_MOST_MESSAGES = 100
+
+_HINTS: dict[type[errors.Mq9Error], str] = {
+    errors.MailboxNotFound: "Check the address, or make the mailbox with create_mailbox.",
+    errors.MailboxExists: "Choose another name, or leave the name out.",
+    errors.InvalidAddress: "Addresses have only lowercase letters, digits and single dots.",
+    errors.NotGiven: "Only messages from fetch_messages or wait_for_mail can be acknowledged, and "
+    "only until others were given them: fetch again.",
+    errors.AgentNotFound: "Call register_agent first.",
+    errors.AccessDenied: "These credentials do not allow it; another address may be allowed.",
+    errors.BrokerUnavailable: "The broker cannot be reached; try again later.",
+    errors.RequestTimeout: "It may have been carried out; look before you do it again.",
+}
+
+
+class ToolFailure(Exception):  # noqa: N818
+    """A tool could not do it; the text tells a model why, and what to do instead."""
+
+
+def translated(method: Method, kind: type[Exception]) -> Method:
+    """The same tool, whose failures are exceptions of a framework."""
+
+    @functools.wraps(method)
+    async def call(*given: Any, **named: Any) -> str:  # noqa: ANN401
+        try:
+            return await method(*given, **named)
+        except ToolFailure as failure:
+            raise kind(str(failure)) from failure
+
+    return call  # type: ignore[return-value]
+
+
+def _explained(method: Method) -> Method:
+    @functools.wraps(method)
+    async def call(*given: Any, **named: Any) -> str:  # noqa: ANN401
+        try:
+            return await method(*given, **named)
+        except errors.Mq9Error as error:
+            hints = (hint for kind, hint in _HINTS.items() if isinstance(error, kind))
+            raise ToolFailure(". ".join([str(error), *list(hints)[:1]])) from error
+
+    return call  # type: ignore[return-value]
+
+
+class AgentTools:
+    """The tools of one agent, or of whoever `connect` says is calling."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Client]],
+        *,
+        inbox: str | None = None,
+        group: str = "agent",
+        progress: Callable[[float, float], Awaitable[None]] | None = None,
+    ) -> None:
+        self._connect = connect
+        self._inbox = inbox
+        self._group = group
+        self._progress = progress
+
+    @property
+    def all(self) -> list[Callable[..., Coroutine[Any, Any, str]]]:
+        """Every tool."""
+        return [
+            self.create_mailbox,
+            self.send_message,
+            self.fetch_messages,
+            self.wait_for_mail,
+            self.acknowledge_messages,
+            self.query_messages,
+            self.register_agent,
+            self.discover_agents,
+            self.report_status,
+        ]
+
+    @_explained
+    async def create_mailbox(
+        self,
+        name: Annotated[
+            str | None,
+            Field(
+                description="The address it shall have, e.g. 'report.17'. Left out, it gets one "
+                "that nobody can guess: do that for answers only you should read"
+            ),
+        ] = None,
+        ttl_seconds: Annotated[
+            int, Field(ge=0, description="It is removed after so long; 0 keeps it for ever")
+        ] = 0,
+        description: Annotated[str | None, Field(description="What it is for")] = None,
+    ) -> str:
+        """Create a mailbox where messages wait until somebody fetches them.
+
+        Returns its address. A mailbox that exists already is no error: you get its address.
+        """
+        client = await self._connect()
+        address = await client.create_mailbox(
+            name, ttl=ttl_seconds or None, desc=description, exist_ok=name is not None
+        )
+        return _json({"address": address})
+
+    @_explained
+    async def send_message(
+        self,
+        address: Address,
+        body: Annotated[str, Field(description="The message: plain text, or JSON as text")],
+        priority: Annotated[
+            Literal["critical", "urgent", "normal", "notify"],
+            Field(description="Critical and urgent are fetched before normal, notify after it"),
+        ] = "normal",
+        reply_to: Annotated[
+            str | None, Field(description="Address of the mailbox where you want the answer")
+        ] = None,
+        key: Annotated[
+            str | None,
+            Field(description="A newer message with the same key replaces this one: for states"),
+        ] = None,
+        tags: Annotated[
+            list[str] | None, Field(description="Words to find it by with query_messages")
+        ] = None,
+        delay_seconds: Annotated[
+            int, Field(ge=0, description="Nobody sees it before: for reminders")
+        ] = 0,
+        ttl_seconds: Annotated[
+            int, Field(ge=0, description="It is removed if nobody fetched it so long; 0: never")
+        ] = 0,
+        send_id: Annotated[
+            str | None,
+            Field(description="Sent twice with the same id it is stored once: for retries"),
+        ] = None,
+    ) -> str:
+        """Send a message to a mailbox. It is stored safely when this returns.
+
+        The receiver need not be running. To find whom to write to, call discover_agents. The
+        answer, if there is one, comes to `reply_to`; get it with wait_for_mail.
+        """
+        client = await self._connect()
+        msg_id = await client.send(
+            address,
+            body,
+            priority=priority,
+            key=key,
+            tags=tags or (),
+            delay=delay_seconds,
+            ttl=ttl_seconds,
+            headers={"mq9-reply-to": reply_to} if reply_to else None,
+            id=send_id,
+        )
+        if msg_id is None:
+            return _json({"sent": True, "visible_in_seconds": delay_seconds})
+        return _json({"sent": True, "msg_id": msg_id})
+
+    @_explained
+    async def fetch_messages(
+        self,
+        address: OwnAddress = None,
+        max_messages: Annotated[int, Field(ge=1, le=_MOST_MESSAGES)] = 10,
+        max_tokens: Tokens = 2000,
+        group: Annotated[
+            str | None,
+            Field(description="Agents that share work use one group: each message goes to one"),
+        ] = None,
+    ) -> str:
+        """Take the next messages from a mailbox, the most urgent first. Does not wait.
+
+        Bodies are given up to max_tokens; where one is cut or left out, `rest_from` is set: read
+        on with query_messages(msg_id=..., start=rest_from). Messages stay yours for 5 minutes:
+        call acknowledge_messages when you have dealt with them, or they come again. An answer goes
+        to the address in the header mq9-reply-to, if there is one.
+        """
+        return await self._take(address, max_messages, max_tokens, group, 0)
+
+    @_explained
+    async def wait_for_mail(
+        self,
+        address: OwnAddress = None,
+        seconds: Annotated[
+            int, Field(ge=1, le=_LONGEST_WAIT_S, description="How long to wait at most")
+        ] = 30,
+        max_messages: Annotated[int, Field(ge=1, le=_MOST_MESSAGES)] = 10,
+        max_tokens: Tokens = 2000,
+        group: Annotated[
+            str | None,
+            Field(description="Agents that share work use one group: each message goes to one"),
+        ] = None,
+    ) -> str:
+        """Wait until a mailbox has mail for you, and take it as fetch_messages does.
+
+        Returns at once if mail is there already. No messages after the time is no error: call
+        again, or do something else.
+        """
+        return await self._take(address, max_messages, max_tokens, group, seconds)
+
+    @_explained
+    async def acknowledge_messages(
+        self,
+        msg_ids: Annotated[
+            list[int], Field(min_length=1, description="From fetch_messages or wait_for_mail")
+        ],
+        address: OwnAddress = None,
+        outcome: Annotated[
+            Literal["done", "retry", "reject"],
+            Field(
+                description="done: dealt with. retry: give it out again. reject: it can never be "
+                "dealt with"
+            ),
+        ] = "done",
+        retry_in_seconds: Annotated[int, Field(ge=0, description="With retry: not before")] = 0,
+        group: Annotated[str | None, Field(description="The one it was fetched with")] = None,
+    ) -> str:
+        """Say what became of messages you fetched, so that they do not come again.
+
+        Call it after the work is done, not before: what is not acknowledged is given out again.
+        """
+        client = await self._connect()
+        at, of = self._address(address), group or self._group
+        if outcome == "done":
+            await client.ack(address=at, group=of, msg_ids=msg_ids, only=True)
+        elif outcome == "retry":
+            await client.nak(address=at, group=of, msg_ids=msg_ids, delay=retry_in_seconds)
+        else:
+            await client.term(address=at, group=of, msg_ids=msg_ids)
+        return _json({outcome: msg_ids})
+
+    @_explained
+    async def query_messages(
+        self,
+        address: OwnAddress = None,
+        msg_id: Annotated[int | None, Field(ge=0, description="Just this message")] = None,
+        start: Annotated[
+            int, Field(ge=0, description="With msg_id: the character of its body to begin at")
+        ] = 0,
+        key: Annotated[str | None, Field(description="Only the message with this key")] = None,
+        tags: Annotated[list[str] | None, Field(description="Only those with any of these")] = None,
+        max_messages: Annotated[int, Field(ge=1, le=_MOST_MESSAGES)] = 10,
+        max_tokens: Tokens = 2000,
+    ) -> str:
+        """Look at what a mailbox holds without taking anything: nobody notices.
+
+        Without arguments, the newest messages, oldest of them first. Use fetch_messages to work
+        on messages.
+        """
+        client = await self._connect()
+        at = self._address(address)
+        if msg_id is not None:
+            found = await client.query(
+                at, after_id=msg_id - 1 if msg_id else None, since=0, limit=1
+            )
+            if not found or found[0].msg_id != msg_id:
+                raise ToolFailure(f"{at} holds no message {msg_id}. It may have been removed.")
+            return _json({"messages": [budget.part(found[0], start, max_tokens)]})
+        found = await client.query(at, key=key, tags=tags or (), limit=max_messages)
+        return _json({"messages": budget.shown(found, max_tokens)})
+
+    @_explained
+    async def register_agent(
+        self,
+        name: Annotated[str, Field(description="A short name, e.g. 'translator'")],
+        description: Annotated[
+            str,
+            Field(description="What you can do, in sentences: others search for it by meaning"),
+        ],
+        address: OwnAddress = None,
+        tags: Annotated[list[str] | None, Field(description="e.g. ['translation']")] = None,
+        ttl_seconds: Annotated[
+            int,
+            Field(ge=0, description="Taken out after so long without report_status; 0: never"),
+        ] = 0,
+    ) -> str:
+        """Enter an agent in the registry, so that others find it with discover_agents.
+
+        Its mailbox is made if it is not there. Registering again replaces the entry.
+        """
+        client = await self._connect()
+        at = await client.create_mailbox(self._address(address), exist_ok=True)
+        card: dict[str, Any] = {"name": name, "description": description, "mailbox": at}
+        card |= {"tags": tags} if tags else {}
+        card |= {"ttl": ttl_seconds} if ttl_seconds else {}
+        await client.register(card)
+        return _json({"registered": name, "address": at})
+
+    @_explained
+    async def discover_agents(
+        self,
+        task: Annotated[
+            str | None,
+            Field(description="What you need done, in your own words; left out, all are listed"),
+        ] = None,
+        tags: Annotated[list[str] | None, Field(description="Only those with all of these")] = None,
+        alive: Annotated[bool, Field(description="Only those heard of lately")] = False,
+        limit: Annotated[int, Field(ge=1, le=50)] = 5,
+    ) -> str:
+        """Find agents that can do something, best match first.
+
+        Write to one with send_message; its address is in `address`.
+        """
+        client = await self._connect()
+        found = await client.discover_page(
+            semantic=task or None, tags=tags or (), alive=alive, limit=limit, status=True
+        )
+        agents = [
+            {
+                "address": str(card.get("mailbox", "")).rpartition("/")[2],
+                **{name: value for name, value in card.items() if name != "mailbox"},
+                "alive": status.alive,
+            }
+            for card, status in zip(found.cards, found.statuses, strict=True)
+        ]
+        return _json({"agents": agents, "total": found.total})
+
+    @_explained
+    async def report_status(
+        self,
+        status: Annotated[str, Field(description="What you are doing, e.g. 'busy, 3 tasks left'")],
+        address: OwnAddress = None,
+    ) -> str:
+        """Tell the registry that your agent is alive and what it does.
+
+        Your agent must be registered. Others see it as alive in discover_agents.
+        """
+        client = await self._connect()
+        await client.report({"mailbox": self._address(address), "status": status})
+        return _json({"reported": True})
+
+    @_explained
+    async def inbox(self, address: str | None = None) -> str:
+        """The headlines of a mailbox, newest last; for a resource, not for a model to call."""
+        client = await self._connect()
+        at = self._address(address)
+        found = await client.query(at, limit=_MOST_MESSAGES)
+        return _json({"address": at, "messages": budget.headlines(found)})
+
+    def _address(self, given: str | None) -> str:
+        if given is None and self._inbox is None:
+            raise ToolFailure("address is missing: you have no inbox of your own. Name a mailbox.")
+        return given or str(self._inbox)
+
+    async def _take(
+        self, address: str | None, most: int, most_tokens: int, group: str | None, wait_s: float
+    ) -> str:
+        client = await self._connect()
+        at = self._address(address)
+        waited_s = 0.0
+        while True:
+            poll_s = min(_POLL_S, wait_s - waited_s)
+            messages = await client.fetch(
+                at,
+                group=group or self._group,
+                deliver="earliest",
+                max_msgs=most,
+                max_wait=poll_s,
+                ack_wait=300,
+            )
+            waited_s += poll_s
+            if messages or waited_s >= wait_s:
+                break
+            if self._progress is not None:
+                await self._progress(waited_s, wait_s)
+        answer: dict[str, Any] = {"address": at, "messages": budget.shown(messages, most_tokens)}
+        if messages:
+            ids = [message.msg_id for message in messages]
+            answer["then"] = f"acknowledge_messages(msg_ids={ids}) when they are dealt with"
+        return _json(answer)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
