@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "client": {"errors", "nats"},
     "sync": {"errors", "client"},
     "local": set(),
+    "compat": {"errors", "client"},
     "agent_tools": {"errors", "client", "pydantic"},
     "mcp": {"mq9", "agent_tools", "client", "pydantic", "uvicorn"},
     "testing": {"errors", "client", "sync"},
