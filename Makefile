@@ -20,6 +20,9 @@ BENCH_OUT := .build/bench$(if $(QUICK),-quick)
 
 BIN := .venv/bin
 FUZZ := rust_core/fuzz
+DOCS_VENV := .build/docs-venv
+# Words that only look like others spelled wrong.
+SPELLED_RIGHT := nats,unparseable
 WHEEL_VENV := .build/wheel-venv
 
 # Stamps: .venv has what serving needs; the package is built and installed in .venv; .venv has the tools of development.
@@ -269,6 +272,16 @@ wheel: $(TOOLS) ## Build the wheel into dist/
 COMPILE := $(BIN)/uv --no-config pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --custom-compile-command "make lock"
 
+# Any warning fails: a page outside of the contents, a link that leads nowhere, a name the API does not have.
+.PHONY: docs
+docs: $(DOCS_VENV)/.tools ## Check the prose and build the site into .build/site
+	$(DOCS_VENV)/bin/codespell README.md CHANGELOG.md CONTRIBUTING.md docs examples --ignore-words-list=$(SPELLED_RIGHT)
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
+
+.PHONY: docs-serve
+docs-serve: $(DOCS_VENV)/.tools ## Show the site on http://127.0.0.1:8000, changes at once
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs serve
+
 .PHONY: lock
 lock: $(TOOLS) ## Bring the locked versions of all dependencies up to date
 	@.ci/require cargo
@@ -276,6 +289,7 @@ lock: $(TOOLS) ## Bring the locked versions of all dependencies up to date
 	$(if $(FUZZ_TARGETS),cargo update --manifest-path $(FUZZ)/Cargo.toml)
 	$(COMPILE) --all-extras --output-file requirements-dev.lock pyproject.toml requirements-dev.in
 	echo maturin | $(COMPILE) --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml -
+	$(COMPILE) --output-file requirements-docs.lock requirements-docs.in
 
 .PHONY: clean
 clean: ## Remove everything that was built
@@ -298,6 +312,11 @@ $(SERVING): requirements.lock | $(BIN)/pip
 
 $(TOOLS): requirements-dev.lock $(SERVING)
 	$(BIN)/pip install --quiet --no-compile --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(DOCS_VENV)/.tools: requirements-docs.lock | $(BIN)/pip
+	$(BIN)/python -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/pip install --quiet --no-compile --require-hashes -r requirements-docs.lock
 	@touch $@
 
 $(INSTALLED): $(SERVING) pyproject.toml Cargo.toml Cargo.lock rust_core/Cargo.toml $(BINDING_SOURCES)

@@ -194,7 +194,9 @@ class Wire:
                 # nats-py does not tell of every end.
                 self._on_closed(self._nats)
             elif self._reopening is None:
-                raise ClientClosed("the client is not connected: use it in a `with` (`async with`) block, or call connect()")
+                raise ClientClosed(
+                    "the client is not connected: use a `with` or `async with` block, or connect()"
+                )
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._ready.wait()
