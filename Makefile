@@ -294,6 +294,7 @@ lock: $(TOOLS) ## Bring the locked versions of all dependencies up to date
 .PHONY: clean
 clean: ## Remove everything that was built
 	rm -rf .venv .build dist target $(FUZZ)/target .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf examples/typescript_and_go/node_modules
 	find python spark tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f python/mq9/_core*.so
 
@@ -324,11 +325,12 @@ $(INSTALLED): $(SERVING) pyproject.toml Cargo.toml Cargo.lock rust_core/Cargo.to
 	$(BIN)/maturin develop --release --locked
 	@touch $@
 
-$(NPM_TOOLS): tests/npm/package.json tests/npm/package-lock.json
+$(NPM_TOOLS): tests/npm/package.json tests/npm/package-lock.json examples/typescript_and_go/package-lock.json
 	@[ -n "$(NPM)" ] || { echo "mq9: missing: npm" >&2; exit 1; }
 	@mkdir -p $(dir $@)
-	cp $^ $(dir $@)
+	cp tests/npm/*.json $(dir $@)
 	cd $(dir $@) && $(NPM) ci --silent --no-audit --no-fund --ignore-scripts
+	cd examples/typescript_and_go && $(NPM) ci --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 # The versions of all that it is made of are those of its own go.sum. `go install` would do as well, if every

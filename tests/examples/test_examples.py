@@ -1,9 +1,12 @@
 """Each system in examples/ runs with its one command and does what it says."""
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from tests.pages import ROOT
 
 
@@ -24,6 +27,50 @@ def run(*command: str, **environment: str) -> str:
     return done.stdout
 
 
+def test_python_agents() -> None:
+    printed = run(sys.executable, "examples/python_agents/main.py").splitlines()
+    assert printed[0].endswith("is for counter")
+    assert printed[1].endswith("is for shouter")
+    assert sorted(printed[2:4]) == ["counter: 5 words", "shouter: EVERY AGENT HAS A MAILBOX"]
+    assert printed[4] == "the clock: close the edition"
+
+
+def test_worker_pool() -> None:
+    printed = run(sys.executable, "examples/worker_pool/main.py").splitlines()
+    assert printed[0] == "worker-0 was killed with jobs in its hands"
+    assert printed[-1] == "20 jobs done, none lost"
+    results = {line.partition(": ")[2] for line in printed[1:-1]}
+    assert results == {f"{n} squared is {n * n}" for n in range(20)}
+
+
+def test_typescript_and_go() -> None:
+    if shutil.which("go") is None or shutil.which("npm") is None:
+        pytest.skip("needs go and npm")
+    if not (ROOT / "examples/typescript_and_go/node_modules").exists():
+        pytest.skip("needs make npm-tools")
+    printed = run(sys.executable, "examples/typescript_and_go/main.py").splitlines()
+    for line in ("haiku has 13 words", "proverb has 5 words", "alarm has 1 words"):
+        assert f"typescript: {line}" in printed
+
+
+def test_notebook(tmp_path: Path) -> None:
+    pytest.importorskip("nbclient")
+    output = tmp_path / "executed.ipynb"
+    notebook = "examples/notebook/export.ipynb"
+    run(str(Path(sys.executable).with_name("jupyter-execute")), notebook, f"--output={output}")
+    assert "70 sent, 70 acknowledged" in output.read_text("utf-8")
+    # It is stored without what a run leaves in it.
+    assert '"output_type"' not in (ROOT / notebook).read_text("utf-8")
+
+
+def test_every_example_is_in_the_list_and_tested() -> None:
+    listed = (ROOT / "examples/README.md").read_text("utf-8")
+    for folder in (path for path in (ROOT / "examples").iterdir() if path.is_dir()):
+        assert f"({folder.name}/)" in listed
+        assert f"test_{folder.name}" in globals()
+
+
 def test_langgraph() -> None:
+    pytest.importorskip("langgraph")
     printed = run(sys.executable, "examples/langgraph/main.py")
     assert printed.rstrip().endswith("The translator says: bonjour")
