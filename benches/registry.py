@@ -276,7 +276,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--patience", type=float, default=600.0, help="until all are found")
     parser.add_argument("--sync", default="always", choices=("always", "interval", "none"))
-    parser.add_argument("--embedder", default="default", choices=("default", "light", "minilm"))
+    parser.add_argument("--embedder", default="blend", choices=("blend", "light", "minilm"))
     parser.add_argument("--mq9-cmd", default=f"{sys.executable} -m mq9 serve")
     parser.add_argument("--load-cmd", help="the load generator; built if it is not given")
     parser.add_argument("--keep", help="a folder for the filled broker; used again if it is there")

@@ -20,7 +20,7 @@ from mq9.registry.catalog import Catalog
 from mq9.registry.embedder import Embedder, EmbedderMissingError, Name, load_embedder
 from mq9.registry.vector_file import VectorFile
 
-EMBEDDERS: tuple[Name, ...] = ("default", "light", "minilm")
+EMBEDDERS: tuple[Name, ...] = ("blend", "light", "minilm")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def test_scores(bench: tuple[Name, Bench], capsys: pytest.CaptureFixture[str]) -
     fused, alone = cards.fused(BY_MEANING), cards.by_meaning_alone(BY_MEANING)
     assert fused.within(1) >= alone.within(1) - 0.01, "words must not drown the meaning"
     assert fused.within(5) >= alone.within(5) - 0.01, "words must not drown the meaning"
-    if name == "default":
+    if name == "blend":
         assert fused.within(1) >= 0.80
         assert fused.within(5) >= 0.95
 

@@ -56,7 +56,7 @@ sys.exit("the guard did not see a connection")
 """
 
 
-@pytest.fixture(scope="module", params=["default", "light", "minilm"])
+@pytest.fixture(scope="module", params=["blend", "light", "minilm"])
 def embedder(request: pytest.FixtureRequest) -> Embedder:
     """Each of them, if its packages are there."""
     try:
@@ -88,35 +88,33 @@ def test_meaning_is_nearer_than_words(embedder: Embedder) -> None:
 
 
 def test_ids_tell_embedders_apart() -> None:
-    light, default = load_embedder("light"), load_embedder("default")
-    assert light.id != default.id
-    assert light.dimensions != default.dimensions
-    assert load_embedder("default").id == default.id
+    light, blend = load_embedder("light"), load_embedder("blend")
+    assert light.id != blend.id
+    assert light.dimensions != blend.dimensions
+    assert load_embedder("blend").id == blend.id
 
 
 @needs_onnxruntime
 def test_onnxruntime_gives_the_same_vectors_as_numpy() -> None:
-    default, auto = load_embedder("default"), load_embedder("auto")
-    assert default.id == auto.id
-    assert np.abs(default.embed(TEXTS) - auto.embed(TEXTS)).max() < 1e-4
+    blend, auto = load_embedder("blend"), load_embedder("auto")
+    assert blend.id == auto.id
+    assert np.abs(blend.embed(TEXTS) - auto.embed(TEXTS)).max() < 1e-4
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedder_module, "find_spec", lambda _: None)
     with pytest.raises(EmbedderMissingError, match=r"onnxruntime.*mq9\[semantic\]"):
         load_embedder("minilm")
-    assert load_embedder("auto").id == load_embedder("default").id
+    assert load_embedder("auto").id == load_embedder("blend").id
 
 
 def test_an_unknown_name_is_refused() -> None:
     unknown: Name = "large"  # type: ignore[assignment]
-    with pytest.raises(ValueError, match="choose auto, default, light or minilm"):
+    with pytest.raises(ValueError, match="choose auto, blend, light or minilm"):
         load_embedder(unknown)
 
 
-@pytest.mark.parametrize(
-    "name", ["default", "light", pytest.param("auto", marks=needs_onnxruntime)]
-)
+@pytest.mark.parametrize("name", ["blend", "light", pytest.param("auto", marks=needs_onnxruntime)])
 def test_no_network_is_used(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", OFFLINE, name],
@@ -188,7 +186,7 @@ def test_english_is_told_from_other_languages() -> None:
     assert max(map(tokenizer.known_share, others)) < 0.5
 
 
-@pytest.mark.parametrize("name", ["default", "light"])
+@pytest.mark.parametrize("name", ["blend", "light"])
 def test_other_languages_are_understood(name: Name) -> None:
     embedder = load_embedder(name)
     cards = embedder.embed(

@@ -195,10 +195,8 @@ def _payload_encoding(value: Value, notes: Notes) -> str:
 
 def _embedder(value: Value, notes: Notes) -> str:
     found = filled(value, notes).lower()
-    if found not in {"auto", "default", "light", "minilm", "none"}:
-        raise at(
-            value.place, f"expected auto, default, light, minilm or none, found {quoted(found)}"
-        )
+    if found not in {"auto", "blend", "light", "minilm", "none"}:
+        raise at(value.place, f"expected auto, blend, light, minilm or none, found {quoted(found)}")
     return found
 
 

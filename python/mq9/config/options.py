@@ -9,7 +9,7 @@ from typing import Literal
 
 Sync = Literal["always", "interval", "none"]
 PayloadEncoding = Literal["auto", "base64"]
-EmbedderName = Literal["auto", "default", "light", "minilm", "none"]
+EmbedderName = Literal["auto", "blend", "light", "minilm", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from mq9.registry.embedders.blend import Part
 
-# What the similarity by MiniLM counts in the default embedder; the rest is the other model's.
+# What the similarity by MiniLM counts in `blend`; the rest is the other model's.
 MINILM_SHARE = 0.6
 
-Name = Literal["auto", "default", "light", "minilm"]
+Name = Literal["auto", "blend", "light", "minilm"]
 
 
 class Embedder(Protocol):
@@ -41,9 +41,9 @@ class EmbedderMissingError(Exception):
 
 
 def load_embedder(name: Name = "auto") -> Embedder:
-    """The embedder of that name; `auto` is `default`, by onnxruntime where that is installed.
+    """The embedder of that name; `auto` is `blend`, by onnxruntime where that is installed.
 
-    `light` is the faster half of `default`, and knows more languages than English; `minilm` is the
+    `light` is the faster half of `blend`, and knows more languages than English; `minilm` is the
     other half.
     """
     embedder = _load(name)
@@ -63,13 +63,13 @@ def _load(name: Name) -> Embedder:
         if not has_onnxruntime:
             raise EmbedderMissingError(
                 "the embedder minilm needs onnxruntime, which is not installed: "
-                "pip install 'mq9[semantic]', or choose the embedder default"
+                "pip install 'mq9[semantic]', or choose the embedder blend"
             )
         return BlendedEmbedder((1.0, _minilm(with_onnxruntime=True)))
-    if name in ("auto", "default"):
+    if name in ("auto", "blend"):
         minilm = _minilm(with_onnxruntime=name == "auto" and has_onnxruntime)
         return BlendedEmbedder((1 - MINILM_SHARE, _universal()), (MINILM_SHARE, minilm))
-    raise ValueError(f"no embedder is called {name!r}: choose auto, default, light or minilm")
+    raise ValueError(f"no embedder is called {name!r}: choose auto, blend, light or minilm")
 
 
 def _universal() -> "Part":

