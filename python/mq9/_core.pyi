@@ -48,12 +48,25 @@ __all__ = [
     "__version__",
     "end_process_on_panic",
     "json_select",
+    "list_activity",
+    "watch_mailboxes",
 ]
 
 __version__: str
 
 def json_select(text: bytes, names: Sequence[str], *, max_depth: int, unique: bool) -> bytes:
     """The object with these fields alone, as written; ValueError for what is refused."""
+
+def watch_mailboxes(
+    store: Store, after: int, limit: int
+) -> tuple[bool, int, bool, list[bytes], list[int]]:
+    """Mailboxes that changed after the call that returned `after`; with 0, where to begin.
+
+    Whether all have to be read anew, where to go on, whether there are more, rows, free places.
+    """
+
+def list_activity(store: Store, start: int, limit: int) -> tuple[list[bytes], int | None]:
+    """Rows of mailboxes from place `start` on, and the place to go on with."""
 
 # Wall and monotonic milliseconds, as `time.time` and `time.monotonic` count.
 _Now: TypeAlias = tuple[int, int] | None

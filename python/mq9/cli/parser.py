@@ -17,6 +17,7 @@ from mq9.cli import (
     lake,
     local,
     mailbox,
+    manage,
     mcp,
     messages,
     plain,
@@ -98,6 +99,7 @@ def parser() -> Parser:
         doctor,
         export,
         lake,
+        manage,
         mcp,
     ):
         part.add(commands)

@@ -6,6 +6,7 @@ Those are carried out by the core. Knows of the server only its surroundings.
 from mq9.commands.admin import Admin
 from mq9.commands.agent import Agents
 from mq9.commands.context import ServerContext
+from mq9.commands.dead_letters import DeadLetters
 from mq9.commands.delete import Delete
 from mq9.commands.discover import Discover
 from mq9.commands.dispatcher import Dispatcher
@@ -17,6 +18,7 @@ from mq9.commands.query import Query
 from mq9.commands.remove import Purge, Remove
 from mq9.commands.tokens import Tokens
 from mq9.commands.update import Update
+from mq9.commands.watch import Watch
 from mq9.registry.registry import Registry
 
 __all__ = ["Commands"]
@@ -32,6 +34,8 @@ class Commands:
         tokens = Tokens(store.path)
         owners = Owners(server, tokens)
         admin = Admin(server)
+        watch = Watch(server)
+        dead_letters = DeadLetters(server)
         self._registry = Registry(store, server.log, server.options.embedder)
         for command in (
             Create(server, tokens, public).command,
@@ -45,6 +49,10 @@ class Commands:
             admin.status,
             admin.list,
             admin.show,
+            watch.activity,
+            watch.access,
+            dead_letters.resolve,
+            dead_letters.resolved,
             *Agents(server, self._registry).commands,
             Discover(server.clients, self._registry).command,
         ):

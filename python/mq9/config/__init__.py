@@ -7,6 +7,7 @@ from mq9.config.flags import add_flags, from_arguments, from_namespace
 from mq9.config.options import (
     Authorization,
     Export,
+    Management,
     Monitoring,
     Options,
     PermissionRules,
@@ -22,6 +23,7 @@ __all__ = [
     "Authorization",
     "ConfigError",
     "Export",
+    "Management",
     "Monitoring",
     "Options",
     "PermissionRules",

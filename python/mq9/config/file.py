@@ -10,6 +10,7 @@ from pathlib import Path
 from mq9.config.authorization import authorization, read_accounts, read_authorization
 from mq9.config.errors import ConfigError, quoted
 from mq9.config.export import read_export
+from mq9.config.management import read_management
 from mq9.config.monitoring import read_monitoring
 from mq9.config.options import Authorization, Options, Tls
 from mq9.config.parser import Parsed, parse_file, parse_text
@@ -238,6 +239,7 @@ MQ9_SETTINGS = {
     "embedder": Setting("embedder", _embedder),
     "export": Setting("export", read_export),
     "monitoring": Setting("monitoring", read_monitoring),
+    "management": Setting("management", read_management),
 }
 
 _size = integer(1, _INT32, zero_is_default=True)

@@ -105,6 +105,18 @@ class Monitoring:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Management:
+    """The page, REST and metrics: a process that the server starts beside itself."""
+
+    listen: str = "127.0.0.1:8055"
+    metrics_port: int | None = None
+    """A second port for `/metrics` alone; None: there is none."""
+    hosts: tuple[str, ...] = ()
+    """Names that it answers to, beside those of the loopback interface."""
+    audit_file: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """All settings of one server."""
 
@@ -194,6 +206,8 @@ class Options:
     """How long a group lives that nobody uses, where its mailbox does not say; 0: for ever."""
     embedder: EmbedderName = "auto"
     """What finds agents by meaning; auto: the best one that is installed."""
+    management: Management | bool | None = None
+    """None: started if it is installed, unless the port was left to the system; False: never."""
     export: Export | None = None
     """None: no continuous export."""
 

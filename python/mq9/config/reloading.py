@@ -38,6 +38,7 @@ NEEDS_RESTART = (
     "group_ttl_ms",
     "embedder",
     "export",
+    "management",
 )
 """Options that are fixed when the server starts; all others may change."""
 

@@ -15,6 +15,9 @@ from mq9.server.connect import ConnectOptions
 from mq9.server.hash_queue import CrowdedError
 from mq9.server.passwords import Passwords, bcrypt_cost, is_bcrypt, unmatched
 
+OWN_USER = "$mq9.manage"
+"""The name of the management process; a configuration cannot give it more or less."""
+_OWN_RULES = PermissionRules(publish_allow=(">", "$mq9.AI.ADMIN.>"))
 _REDACTED = "[REDACTED]"
 # Refusals that take a hash are answered after a multiple of this time.
 _REFUSAL_STEP_S = 0.05
@@ -95,6 +98,8 @@ class Authenticator:
             return None
         if not self.required:
             return Grant(connect.user)
+        if connect.user == OWN_USER:
+            return self._own(connect)
         if self._map_certificates:
             mapped = self._named_by(shown.certificate)
             return self._with_password(mapped, connect) if mapped else None
@@ -105,6 +110,11 @@ class Authenticator:
         if self._users or self._nkeys:
             return self._with_password(self._users.get(connect.user), connect)
         return self._single(connect)
+
+    def _own(self, connect: ConnectOptions) -> Grant | None:
+        """The process that the server itself has started: its password is known to nobody else."""
+        good = self._passwords.compare(self._passwords.own, connect.password)
+        return Grant(OWN_USER, _OWN_RULES) if good else None
 
     async def settle(self, pending: HashNeeded, address: str = "") -> Grant | None:
         """The decision that took a hash, for a client of this address; may raise CrowdedError."""

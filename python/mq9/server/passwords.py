@@ -45,6 +45,8 @@ class Passwords:
         self._good: OrderedDict[bytes, None] = OrderedDict()
         self._bad: OrderedDict[bytes, None] = OrderedDict()
         self._queue = HashQueue()
+        self.own = os.urandom(32).hex()
+        """The password of the processes that the server itself starts."""
 
     def compare(self, stored: str, given: str) -> bool | None:
         """The result, or None if it takes a hash: then `compare_hash` has it."""

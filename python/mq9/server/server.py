@@ -27,6 +27,7 @@ from mq9.server.exporting import FIRST_SEGMENT, Exporting
 from mq9.server.info import Identity, is_loopback, plain_ip
 from mq9.server.listener import Listener, listen
 from mq9.server.logs import Log
+from mq9.server.managing import Managing
 from mq9.server.passwords import Passwords
 from mq9.server.running import Running, Settings, StartError
 from mq9.server.signals import Signals
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from mq9.commands import Commands
     from mq9.server.http_server import HttpServer
     from mq9.server.monitor import Monitor
+    from mq9.server.operator_subjects import OperatorSubjects
 
 # How long the loop may take to notice that connections were cut.
 _ABORT_S = 1.0
@@ -88,6 +90,7 @@ class Server:
         self._reloading = asyncio.Lock()
         self._retiring = False
         self._exporting: Exporting | None = None
+        self._managing: Managing | None = None
         self._http: HttpServer | None = None
 
     async def run(self) -> int:
@@ -148,11 +151,14 @@ class Server:
             # Whoever reads them may send a client, or a signal, at once.
             self._write_files(port, http[0].getsockname()[1] if http else None)
             self._exporting = self._export()
+            self._managing = Managing.of(running, port)
             self._log.info("Server is ready")
             self._spawn(running.watch.run())
             await self._stop.wait()
             await self._send_clients_away()
         finally:
+            if self._managing is not None:
+                await self._managing.close()
             if self._exporting is not None:
                 await self._exporting.close()
             # Before the store is closed, which its thread uses.
@@ -164,6 +170,7 @@ class Server:
             made = await self._imported(monitoring=bool(http))
             self._commands = _commands(made, self._running)
             self._commands.start()
+            made.operator_subjects(self._running)
             if made.monitor is not None:
                 self._http = made.monitor(self._running).http
                 await self._http.start(http)
@@ -416,18 +423,20 @@ class _Handlers(NamedTuple):
     """What answers clients and those who watch the server."""
 
     commands: type[Commands]
+    operator_subjects: type[OperatorSubjects]
     monitor: type[Monitor] | None
 
 
 def _import_handlers(*, monitoring: bool) -> _Handlers:
     with imports_that_stay():
         from mq9.commands import Commands
+        from mq9.server.operator_subjects import OperatorSubjects
 
         if not monitoring:
-            return _Handlers(Commands, None)
+            return _Handlers(Commands, OperatorSubjects, None)
         from mq9.server.monitor import Monitor
 
-        return _Handlers(Commands, Monitor)
+        return _Handlers(Commands, OperatorSubjects, Monitor)
 
 
 def _commands(handlers: _Handlers, running: Running) -> Commands:

@@ -4,6 +4,7 @@
 //! belong in the core, everything per connection in Python.
 
 mod access;
+mod activity;
 mod batch;
 mod broker;
 mod broker_types;
@@ -29,6 +30,8 @@ use pyo3::prelude::*;
 mod _core {
     use super::*;
 
+    #[pymodule_export]
+    use super::activity::{list_activity, watch_mailboxes};
     #[pymodule_export]
     use super::broker::Broker;
     #[pymodule_export]

@@ -129,6 +129,19 @@ impl Lane {
         })
     }
 
+    /// How many entries have a `msg_id` at or after `from`. Counts chunks, from the nearer end.
+    pub fn count_from(&self, from: u64) -> usize {
+        let Some(at) = self.chunk_of(from) else { return self.live };
+        let Some(chunk) = self.chunks.get(at) else { return 0 };
+        let before = chunk.position(from).unwrap_or_else(|index| index);
+        if at < self.chunks.len() / 2 {
+            self.live - before - self.chunks.range(0, at).map(Chunk::len).sum::<usize>()
+        } else {
+            let after = self.chunks.range(at + 1, usize::MAX).map(Chunk::len).sum::<usize>();
+            chunk.len() - before + after
+        }
+    }
+
     /// Entries with `msg_id` before `end`, descending.
     pub fn iter_back(&self, end: u64) -> impl Iterator<Item = Entry> + '_ {
         let count = self.chunk_of(end).map_or(0, |at| at + 1);

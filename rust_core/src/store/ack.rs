@@ -66,8 +66,14 @@ impl Store {
             return Ok(());
         }
         match ack.kind {
-            AckKind::Done { .. } => self.confirm(index, at, &planned, now)?,
-            AckKind::Return { delay_ms } => self.give_back(index, at, &planned, delay_ms, now)?,
+            AckKind::Done { .. } => {
+                self.count_acked(index, at, &planned, now);
+                self.confirm(index, at, &planned, now)?;
+            }
+            AckKind::Return { delay_ms } => {
+                self.count(index, at, |counts| counts.returned += planned.len() as u64);
+                self.give_back(index, at, &planned, delay_ms, now)?;
+            }
             AckKind::Progress => {
                 let until = now.mono_ms.saturating_add(self.ack_wait(index, 0));
                 self.extend(index, at, &planned, until);

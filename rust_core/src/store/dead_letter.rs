@@ -131,6 +131,7 @@ impl Store {
             (false, true) => &both[..],
         };
         self.send_to(target, &address, &copy, logged, now)?;
+        self.count(index, at, |counts| counts.dead += 1);
         self.confirmed(index, at, &[pick.entry.msg_id]);
         Ok(())
     }
@@ -156,6 +157,7 @@ impl Store {
             self.log.reserve(space_for_unit(unit), Space::Reclaim, now.wall_ms)?;
             self.append_unit(unit);
         }
+        self.count(index, at, |counts| counts.dead += 1);
         self.confirmed(index, at, &[dead.msg_id]);
         Ok(())
     }

@@ -7,6 +7,7 @@
 //! for short steps.
 
 mod ack;
+mod activity;
 mod addresses;
 mod checkpoint;
 mod compact;
@@ -48,6 +49,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use ack::{Ack, AckKind};
+pub use activity::{Activity, GroupActivity, GroupCounts, Watched};
 pub use checkpoint::{Checkpointer, Superseded};
 pub use compact::{Candidate, Compactor, Removal};
 pub use create::NewMailbox;

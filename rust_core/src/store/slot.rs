@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::activity::GroupCounts;
 use super::indexes::GroupIx;
 use super::usage::OwnerIx;
 use crate::group::Group;
@@ -22,6 +23,8 @@ pub struct GroupSlot {
     pub used_ms: u64,
     /// The timer that looks whether it is still used.
     pub idle: Option<TimerKey>,
+    /// What it has done.
+    pub counts: GroupCounts,
 }
 
 /// The groups of one mailbox. A group keeps its index for life: timers and connections know it by that. The place of
@@ -47,8 +50,14 @@ impl Groups {
         if at.place() == self.list.len() {
             self.list.push(None);
         }
-        self.list[at.place()] =
-            Some(GroupSlot { name, group, timer: None, used_ms: 0, idle: None });
+        self.list[at.place()] = Some(GroupSlot {
+            name,
+            group,
+            timer: None,
+            used_ms: 0,
+            idle: None,
+            counts: GroupCounts::default(),
+        });
         at
     }
 

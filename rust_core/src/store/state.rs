@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::activity::Journal;
 use super::addresses::Addresses;
 use super::fetch::is_expired;
 use super::indexes::{GroupIx, SlotIx};
@@ -45,6 +46,8 @@ pub struct State {
     pub live: LiveBytes,
     /// What clients have.
     pub usage: Usage,
+    /// Which mailboxes have changed.
+    pub journal: Journal,
     /// How many times the store has been opened.
     pub epoch: u32,
     /// The number of the next mailbox.
@@ -62,6 +65,7 @@ impl State {
             timers: Timers::new(now),
             live: LiveBytes::default(),
             usage: Usage::default(),
+            journal: Journal::default(),
             epoch: 0,
             next_number: 1,
         }
@@ -150,6 +154,7 @@ impl State {
         let index = self.slots.next();
         self.by_address.add(&mailbox.address, index);
         self.slots.add(Slot::new(mailbox, owner));
+        self.journal.touch(index);
         self.time_mailbox(index);
         index
     }
@@ -168,6 +173,7 @@ impl State {
     pub fn remove_mailbox(&mut self, index: SlotIx) {
         if let Some(mut slot) = self.slots.take(index) {
             self.by_address.remove(&slot.mailbox.address, index);
+            self.journal.touch(index);
             self.usage.remove_mailbox(slot.owner, counted_bytes(&slot.mailbox));
             let sent_ids = slot.mailbox.sent_ids_mut();
             let ids_timer = sent_ids.and_then(|sent_ids| sent_ids.timer.take());
@@ -248,6 +254,7 @@ impl State {
         let Place { at, len } = place;
         let before = mailbox.bytes;
         self.live.add(at, len);
+        self.journal.touch(index);
         let newest = msg_id >= mailbox.next_id;
         if !newest && let Some((level, entry)) = mailbox.get(msg_id) {
             // A copy made by compaction, found again by recovery: only its place is news.
@@ -321,6 +328,7 @@ impl State {
         place: Place,
     ) {
         let Some(slot) = self.slots.in_use_mut(index) else { return };
+        self.journal.touch(index);
         let mailbox = &mut slot.mailbox;
         let (number, purpose) = (mailbox.number, Purpose::Delay);
         let Place { at, len } = place;
@@ -350,6 +358,7 @@ impl State {
     pub fn end_delay(&mut self, index: SlotIx, delay_id: u64) {
         if let Some(slot) = self.slots.in_use_mut(index) {
             let before = slot.mailbox.bytes;
+            self.journal.touch(index);
             take_delayed(&mut slot.mailbox, delay_id, &mut self.timers, &mut self.live);
             self.usage.change(slot.owner, before, slot.mailbox.bytes);
         }
@@ -363,6 +372,7 @@ impl State {
         let before = slot.mailbox.bytes;
         let removed = take_message(&mut slot.mailbox, msg_id, &mut self.timers, &mut self.live);
         if removed {
+            self.journal.touch(index);
             self.usage.change(slot.owner, before, slot.mailbox.bytes);
             for group in slot.groups_mut() {
                 group.group.forget(msg_id);
@@ -380,6 +390,7 @@ impl State {
             return false;
         }
         self.usage.change(slot.owner, slot.mailbox.bytes, 0);
+        self.journal.touch(index);
         let purged = slot.take_messages();
         for group in slot.groups_mut() {
             if let Some((timer, _)) = group.timer.take() {
@@ -412,6 +423,7 @@ impl State {
         start: [u64; LEVELS],
     ) -> Option<GroupIx> {
         let slot = self.slots.in_use_mut(index)?;
+        self.journal.touch(index);
         match slot.find_group(name) {
             Some(at) => {
                 let before = slot.group_mut(at)?.group.reset(start);
@@ -428,12 +440,14 @@ impl State {
         if let Some(mut removed) = removed {
             cancel_timers(&mut removed, &mut self.timers);
             self.removed_groups.push_back(removed.group);
+            self.journal.touch(index);
         }
     }
 
     /// A group is being used. It goes when it is not for `ttl_ms`; 0 is never.
     pub fn note_use(&mut self, index: SlotIx, group: GroupIx, ttl_ms: u64, now: Now) {
         let Some(slot) = self.slots.in_use_mut(index) else { return };
+        self.journal.touch(index);
         let Some(slot) = slot.group_mut(group) else { return };
         slot.used_ms = now.mono_ms;
         // A timer that comes too early finds out and is set again: cheaper than to move it at each use.
@@ -463,8 +477,11 @@ impl State {
         hold: Option<Hold>,
         keeps: bool,
     ) -> usize {
-        let slot = self.slots.in_use_mut(index).and_then(|slot| slot.known_group_mut(group));
-        slot.map_or(0, |slot| slot.group.apply_delivered(member, deliveries, hold, keeps))
+        let Some(slot) = self.slots.in_use_mut(index) else { return 0 };
+        self.journal.touch(index);
+        let Some(slot) = slot.known_group_mut(group) else { return 0 };
+        let deliveries = slot.counts.noting(deliveries, hold.is_some());
+        slot.group.apply_delivered(member, deliveries, hold, keeps)
     }
 
     /// Messages were given to a member, and the record of that is lost.

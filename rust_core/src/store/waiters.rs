@@ -77,6 +77,11 @@ impl Waiters {
         self.by_slot.get(&slot).into_iter().flatten().copied().filter(waits_for)
     }
 
+    /// How many fetches wait for a group of a mailbox.
+    pub fn waits_of_group(&self, slot: SlotIx, group: &str) -> usize {
+        self.of_group(slot, group).count()
+    }
+
     fn take(&mut self, id: u64) -> Option<Waiter> {
         let waiter = self.by_id.remove(&id)?;
         if let Some(queue) = self.by_slot.get_mut(&waiter.slot) {

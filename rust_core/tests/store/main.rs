@@ -1,5 +1,6 @@
 //! What the store promises, on real and simulated disks. One file a promise.
 
+mod activity;
 mod basics;
 mod captured;
 mod groups;

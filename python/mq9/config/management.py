@@ -1,0 +1,39 @@
+"""The `management` block: the page, REST and metrics that `mq9 serve` starts beside itself.
+
+Owns its settings. What they mean, `mq9 manage` knows.
+"""
+
+from mq9.config.options import Management
+from mq9.config.reading import Notes, Setting, at, filled, integer, items, path, read_block
+from mq9.config.tree import Value
+
+
+def _listen(value: Value, notes: Notes) -> str:
+    text = filled(value, notes)
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise at(
+            value.place, f'expected a host and a port such as "127.0.0.1:8055", found "{text}"'
+        )
+    return text
+
+
+def _hosts(value: Value, notes: Notes) -> tuple[str, ...]:
+    return tuple(filled(item, notes).lower() for item in items(value, "host names"))
+
+
+MANAGEMENT_SETTINGS = {
+    "listen": Setting("listen", _listen),
+    "metrics_port": Setting("metrics_port", integer(1, 65535)),
+    "hosts": Setting("hosts", _hosts),
+    "audit_file": Setting("audit_file", path),
+}
+"""Every name in the block."""
+
+
+def read_management(value: Value, notes: Notes) -> Management | bool:
+    """The `management` block; `off` is no management at all."""
+    if isinstance(value.data, bool):
+        return value.data
+    found = read_block(value, "management", MANAGEMENT_SETTINGS, {}, notes).values
+    return Management(**found)

@@ -1,0 +1,236 @@
+"""Who is asking, and what they may do.
+
+Owns sessions, and the refusals that keep other web sites out: host names, origins and tokens. What
+a user may do is the broker's to say: each user has a connection of their own to it.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import ipaddress
+import secrets
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from mq9.manage.link import BrokerGoneError, CredentialsError, Link, RefusedError
+from mq9.manage.problems import Problem
+from mq9.manage.settings import Settings
+
+K = TypeVar("K", str, bytes)
+
+COOKIE = "mq9_session"
+CSRF_HEADER = "x-csrf-token"
+_IDLE_S = 30 * 60
+_LONGEST_S = 12 * 3600
+_MAX_PEOPLE = 200
+# How long a user is taken to have the rights that the broker told of.
+_ROLE_S = 10.0
+_FAILURES = 10
+_FAILURES_S = 60.0
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+_LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]"}
+
+
+@dataclass
+class Person:
+    """A user of the broker, and the connection that acts in their name."""
+
+    link: Link
+    user: str
+    look: bool = False
+    steer: bool = False
+    checked: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+    used: float = field(default_factory=time.monotonic)
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    address: str = ""
+
+    @property
+    def role(self) -> str:
+        """What they may do, in a word."""
+        return "steer" if self.steer else "look" if self.look else "none"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session has ended."""
+        now = time.monotonic()
+        return now - self.used > _IDLE_S or now - self.began > _LONGEST_S
+
+
+class Access:
+    """Decides about every request."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._hosts = _LOOPBACK | {settings.host.lower()} | set(settings.hosts)
+        self._anonymous = Person(Link(settings), "")
+        self._sessions: dict[str, Person] = {}
+        self._basic: dict[bytes, Person] = {}
+        self._failures: dict[str, deque[float]] = {}
+        self._checking = asyncio.Lock()
+
+    async def close(self) -> None:
+        """End all sessions."""
+        people = [self._anonymous, *self._sessions.values(), *self._basic.values()]
+        for person in people:
+            await person.link.close()
+
+    def check_origin(self, request: Request) -> None:
+        """Refuse what another web site has a browser send, under whatever name it reaches us."""
+        host = request.headers.get("host", "")
+        if _name(host) not in self._hosts:
+            raise Problem(403, f"this server does not answer to the name {_name(host)[:100]!r}")
+        origin = request.headers.get("origin")
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+            raise Problem(403, "requests of other web sites are refused")
+        site = request.headers.get("sec-fetch-site", "none")
+        if request.method not in _SAFE and site not in ("none", "same-origin"):
+            raise Problem(403, "requests of other web sites are refused")
+
+    async def who(self, request: Request, *, steer: bool = False) -> Person:
+        """Who sends a request that needs this right; a Problem if they may not."""
+        person = await self._known(request)
+        await self._learn(person)
+        if not person.look:
+            if person is self._anonymous:
+                raise _sign_in("sign in as an operator of the broker")
+            raise Problem(403, "this user is no operator of the broker")
+        if steer and not person.steer:
+            raise Problem(403, "this user may look and not steer")
+        person.used = time.monotonic()
+        person.address = _peer(request)
+        return person
+
+    async def _known(self, request: Request) -> Person:
+        given = request.headers.get("authorization", "")
+        if given:
+            return await self._with_password(request, given)
+        cookie = request.cookies.get(COOKIE)
+        if cookie is not None:
+            person = self._sessions.get(cookie)
+            if person is None or person.is_over:
+                self._sessions.pop(cookie, None)
+                if not _is_local(request):
+                    raise _sign_in("the session has ended")
+                return self._anonymous
+            if request.method not in _SAFE:
+                token = request.headers.get(CSRF_HEADER, "")
+                if not secrets.compare_digest(token.encode(), person.csrf.encode()):
+                    raise Problem(403, f"the header {CSRF_HEADER} is not that of the session")
+            return person
+        if not _is_local(request):
+            raise _sign_in("sign in as an operator of the broker")
+        return self._anonymous
+
+    async def _learn(self, person: Person) -> None:
+        """Ask the broker what they may do, from time to time: a reload may have changed it."""
+        if time.monotonic() - person.checked < _ROLE_S:
+            return
+        async with self._checking:
+            if time.monotonic() - person.checked < _ROLE_S:
+                return
+            try:
+                told = await person.link.request("ADMIN.ACCESS")
+            except (CredentialsError, RefusedError):
+                person.look = person.steer = False
+            except BrokerGoneError:
+                # What is known can still be looked at; a change asks the broker anyway.
+                if not person.look:
+                    raise
+                return
+            else:
+                person.look, person.steer = bool(told["look"]), bool(told["steer"])
+            person.checked = time.monotonic()
+
+    async def _with_password(self, request: Request, given: str) -> Person:
+        user, password = _basic(given)
+        # Only a hash is kept of what was given.
+        name = hashlib.sha256(given.encode("utf-8", "replace")).digest()
+        person = self._basic.get(name)
+        if person is None or person.is_over:
+            person = await self._open(request, user, password)
+            self._basic[name] = person
+            await self._shed(self._basic)
+        return person
+
+    async def sign_in(self, request: Request, user: str, password: str) -> tuple[str, Person]:
+        """Begin a session; the cookie's value."""
+        person = await self._open(request, user, password)
+        await self._learn(person)
+        if not person.look:
+            await person.link.close()
+            raise Problem(403, "this user is no operator of the broker")
+        cookie = secrets.token_urlsafe(32)
+        self._sessions[cookie] = person
+        await self._shed(self._sessions)
+        return cookie, person
+
+    async def sign_out(self, request: Request) -> None:
+        """End a session."""
+        person = self._sessions.pop(request.cookies.get(COOKIE, ""), None)
+        if person is not None:
+            await person.link.close()
+
+    async def _open(self, request: Request, user: str, password: str) -> Person:
+        peer = _peer(request)
+        failures = self._failures.setdefault(peer, deque(maxlen=_FAILURES))
+        now = time.monotonic()
+        if len(failures) == _FAILURES and now - failures[0] < _FAILURES_S:
+            raise Problem(429, "too many failed attempts; wait a minute")
+        if len(self._failures) > _MAX_PEOPLE:
+            self._failures.pop(next(iter(self._failures)))
+        link = Link(self._settings, user, password)
+        try:
+            await link.open()
+        except CredentialsError as error:
+            failures.append(now)
+            raise _sign_in(str(error)) from None
+        return Person(link, user)
+
+    async def _shed(self, people: dict[K, Person]) -> None:
+        """End sessions that are over, and the oldest of too many."""
+        ended = [name for name, person in people.items() if person.is_over]
+        for name in ended + list(people)[: max(len(people) - _MAX_PEOPLE, 0)]:
+            person = people.pop(name, None)
+            if person is not None:
+                await person.link.close()
+
+
+def _sign_in(text: str) -> Problem:
+    return Problem(401, text, headers={"WWW-Authenticate": 'Basic realm="mq9"'})
+
+
+def _basic(given: str) -> tuple[str, str]:
+    kind, _, encoded = given.partition(" ")
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        text = ""
+    user, colon, password = text.partition(":")
+    if kind.lower() != "basic" or not colon or not user:
+        raise _sign_in("expected a user and a password (Basic)")
+    return user, password
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without the port."""
+    host = host.lower()
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+def _peer(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def _is_local(request: Request) -> bool:
+    try:
+        return ipaddress.ip_address(_peer(request)).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,401 @@
+"""The REST interface: what each path does.
+
+Owns paths and answers. Every change is made over the connection of the user who asks for it, so the
+broker decides whether they may, and leaves a line in the audit log.
+"""
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from mq9 import __version__
+from mq9.manage import models
+from mq9.manage.access import COOKIE, Access, Person
+from mq9.manage.asking import (
+    PROBLEMS,
+    Limit,
+    Looker,
+    Name,
+    Number,
+    Offset,
+    Steerer,
+    Text,
+    audit_of,
+    change,
+    follower_of,
+)
+from mq9.manage.letters import payload_of
+from mq9.manage.link import RefusedError
+from mq9.manage.metrics import duration_quantile, render
+from mq9.manage.mirror import SORTS, Group, Row
+from mq9.manage.problems import Problem
+
+router = APIRouter(responses=PROBLEMS)
+
+
+@router.get("/healthz")
+async def healthz(request: Request) -> dict[str, str]:
+    """Whether this process and the broker answer."""
+    follower = follower_of(request)
+    if follower.gone_since is not None:
+        raise Problem(503, f"the broker is gone: {follower.problem}")
+    return {"status": "ok"}
+
+
+@router.get("/metrics")
+async def metrics(request: Request, _person: Looker) -> Response:
+    """For Prometheus."""
+    return Response(render(follower_of(request)), media_type="text/plain; version=0.0.4")
+
+
+@router.get("/v1/session")
+async def session(request: Request) -> models.Session:
+    """Who is asking."""
+    access: Access = request.app.state.access
+    try:
+        person = await access.who(request)
+    except Problem as problem:
+        if problem.status != 401:
+            raise
+        return models.Session(user="", role="none", csrf="", anonymous=True, version=__version__)
+    return _session(person)
+
+
+@router.post("/v1/session")
+async def sign_in(
+    request: Request, response: Response, given: models.Credentials
+) -> models.Session:
+    """Begin a session with the user and password of an operator of the broker."""
+    access: Access = request.app.state.access
+    cookie, person = await access.sign_in(request, given.user, given.password)
+    secure = request.url.scheme == "https"
+    response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=secure)
+    person.address = request.client.host if request.client else ""
+    audit_of(request).note(
+        user=person.user, address=person.address, action="sign in", target="", result="done"
+    )
+    return _session(person)
+
+
+@router.delete("/v1/session")
+async def sign_out(request: Request, response: Response) -> models.Removed:
+    """End the session."""
+    access: Access = request.app.state.access
+    await access.sign_out(request)
+    response.delete_cookie(COOKIE)
+    return models.Removed(removed=True)
+
+
+@router.get("/v1/state")
+async def state(request: Request, _person: Looker) -> models.State:
+    """Whether the broker answers, and how much there is."""
+    follower = follower_of(request)
+    varz = follower.server.get("varz", {})
+    broker = {
+        "gone_since": follower.gone_since,
+        "problem": follower.problem,
+        "next_try": follower.next_try,
+        "name": varz.get("server_name", ""),
+        "version": varz.get("mq9", {}).get("version", ""),
+    }
+    counts = {
+        "queues": follower.mirror.count,
+        "consumers": follower.mirror.group_count,
+        "dead_letters": follower.letters.count(),
+        "connections": int(varz.get("connections", 0)),
+    }
+    return models.State(now=time.time(), broker=broker, counts=counts)
+
+
+@router.get("/v1/overview")
+async def overview(request: Request, person: Looker) -> models.Overview:
+    """How the broker is, and what needs attention."""
+    follower = follower_of(request)
+    mirror, points = follower.mirror, follower.series.points()
+    last = points[-1] if points else {}
+    behind, _ = mirror.page(sort="outlook", limit=8)
+    varz, store = follower.server.get("varz", {}), follower.server.get("store", {})
+    told = await state(request, person)
+    return models.Overview(
+        now=told.now,
+        broker={
+            **told.broker,
+            "sync": varz.get("mq9", {}).get("sync", ""),
+            "uptime": varz.get("uptime", ""),
+            "memory": varz.get("mem"),
+            "slow_consumers": varz.get("slow_consumers"),
+            "store": {key: value for key, value in store.items() if key != "damage"},
+            "damage": len(store.get("damage", ())),
+            "disk": follower.server.get("disk"),
+        },
+        attention=[models.Attention(**each) for each in follower.attention()],
+        numbers={
+            "rate_in": last.get("sent"),
+            "rate_delivered": last.get("delivered"),
+            "rate_acked": last.get("acked"),
+            "waiting": int(mirror.levels.sum()),
+            "in_flight": mirror.totals["in_flight"],
+            "delayed": mirror.totals["delayed"],
+            "dead_letters": told.counts["dead_letters"],
+            "bytes": mirror.totals["bytes"],
+        },
+        levels={at + 1: n for at, n in enumerate(mirror.levels.tolist()) if n},
+        series=points,
+        behind=[_queue(row) for row in behind if row.lag or row.outlook == "nobody reads"],
+        counts=told.counts,
+    )
+
+
+@router.get("/v1/queues")
+async def queues(
+    request: Request,
+    _person: Looker,
+    search: Text = "",
+    sort: Text = "outlook",
+    limit: Limit = 50,
+    offset: Offset = 0,
+) -> models.Queues:
+    """A part of all queues; `sort` is a field, with `-` before it the other way round."""
+    if sort.removeprefix("-") not in SORTS:
+        raise Problem(422, f"sort is {sort!r}: it must be one of {', '.join(sorted(SORTS))}")
+    mirror = follower_of(request).mirror
+    rows, total = mirror.page(search=search, sort=sort, offset=offset, limit=limit)
+    return models.Queues(queues=[_queue(row) for row in rows], total=total)
+
+
+@router.get("/v1/queues/{name}")
+async def queue(request: Request, person: Looker, name: Name) -> models.QueueDetails:
+    """One queue, with its lanes, groups and policy."""
+    mirror = follower_of(request).mirror
+    shown = (await person.link.request(f"ADMIN.MAILBOX.SHOW.{name}"))["mailbox"]
+    place = mirror.find(name)
+    if place is None:
+        raise Problem(404, f"mailbox {name} does not exist")
+    row, groups = mirror.row(place), mirror.groups_of(place)
+    policy = {**shown["policy"]}
+    return models.QueueDetails(
+        **_queue(row).model_dump(),
+        desc=shown["desc"],
+        created=shown["created"],
+        expires=shown["expires"],
+        next_id=shown["next_id"],
+        lanes=row.levels,
+        policy=policy,
+        groups=[_consumer(group) for group in groups],
+    )
+
+
+@router.get("/v1/queues/{name}/messages")
+async def messages(
+    person: Looker,
+    name: Name,
+    limit: Limit = 50,
+    after: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
+    *,
+    delayed: bool = False,
+) -> models.Messages:
+    """Look at messages: the newest, or those after one. Takes nothing."""
+    fields: dict[str, Any] = {"limit": limit}
+    if after is not None:
+        fields["after_id"] = after
+    if delayed:
+        fields["delayed"] = True
+    found = await person.link.request(f"MSG.QUERY.{name}", fields)
+    return models.Messages(messages=found["messages"])
+
+
+@router.post("/v1/queues/{name}/messages")
+async def send(
+    request: Request, person: Steerer, name: Name, message: models.NewMessage
+) -> models.Sent:
+    """Send a message."""
+    headers = {"mq9-priority": message.priority}
+    optional = {
+        "mq9-key": message.key,
+        "mq9-tags": ",".join(message.tags),
+        "mq9-delay": str(message.delay_s or ""),
+        "mq9-ttl": str(message.ttl_s or ""),
+    }
+    headers |= {key: value for key, value in optional.items() if value}
+    if any("\r" in value or "\n" in value for value in headers.values()):
+        raise Problem(422, "a header cannot hold the end of a line")
+    try:
+        payload = payload_of({"payload": message.payload, "encoding": message.encoding})
+    except (ValueError, UnicodeEncodeError):
+        raise Problem(422, "the payload cannot be read") from None
+
+    async def work() -> dict[str, Any]:
+        return await person.link.request(f"MSG.SEND.{name}", payload=payload, headers=headers)
+
+    sent = await change(request, person, "send", name, work)
+    return models.Sent(msg_id=sent["msg_id"])
+
+
+@router.delete("/v1/queues/{name}/messages/{msg_id}")
+async def delete_message(
+    request: Request, person: Steerer, name: Name, msg_id: Number
+) -> models.Removed:
+    """Delete one message."""
+
+    async def work() -> dict[str, Any]:
+        return await person.link.request(f"MSG.DELETE.{name}.{msg_id}")
+
+    await change(request, person, "delete message", f"{name}:{msg_id}", work)
+    return models.Removed(removed=True)
+
+
+@router.post("/v1/queues/{name}/purge")
+async def purge(
+    request: Request, person: Steerer, name: Name, given: models.Expected | None = None
+) -> models.Purged:
+    """Remove all messages of a queue; the queue and its groups stay."""
+
+    async def work() -> dict[str, Any]:
+        await _expect(person, name, given)
+        return await person.link.request(f"MAILBOX.PURGE.{name}")
+
+    done = await change(request, person, "purge", name, work)
+    return models.Purged(purged=done["purged"])
+
+
+@router.delete("/v1/queues/{name}")
+async def remove(
+    request: Request,
+    person: Steerer,
+    name: Name,
+    expected: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
+) -> models.Removed:
+    """Remove a queue with all that is in it."""
+
+    async def work() -> dict[str, Any]:
+        await _expect(person, name, models.Expected(expected=expected))
+        return await person.link.request(f"MAILBOX.REMOVE.{name}")
+
+    await change(request, person, "remove", name, work)
+    return models.Removed(removed=True)
+
+
+async def _expect(person: Person, name: str, given: models.Expected | None) -> None:
+    """Refuse to remove more than the one who asks has seen."""
+    if given is None or given.expected is None:
+        return
+    shown = (await person.link.request(f"ADMIN.MAILBOX.SHOW.{name}"))["mailbox"]
+    found = shown["messages"] + shown["delayed"]
+    if found > given.expected:
+        text = f"{name} has {found} messages by now, not {given.expected}"
+        raise Problem(409, text, found=found)
+
+
+@router.get("/v1/consumers")
+async def consumers(
+    request: Request,
+    _person: Looker,
+    search: Text = "",
+    limit: Limit = 50,
+    offset: Offset = 0,
+) -> models.Consumers:
+    """A part of all groups, those with the most work first."""
+    found = [
+        group
+        for group in follower_of(request).mirror.all_groups()
+        if search in group.name or search in group.queue
+    ]
+    found.sort(key=lambda group: (-group.pending, group.queue, group.name))
+    page = found[offset : offset + limit]
+    return models.Consumers(consumers=[_consumer(each) for each in page], total=len(found))
+
+
+@router.get("/v1/consumers/{name}")
+async def consumer(
+    request: Request, _person: Looker, name: str, queue: Text = ""
+) -> models.Consumers:
+    """The groups of this name, of one queue or of all."""
+    found = [
+        group
+        for group in follower_of(request).mirror.all_groups()
+        if group.name == name and queue in ("", group.queue)
+    ]
+    if not found:
+        raise Problem(404, f"there is no group {name[:100]!r}")
+    return models.Consumers(consumers=[_consumer(each) for each in found], total=len(found))
+
+
+@router.get("/v1/agents")
+async def agents(
+    person: Looker,
+    q: Text = "",
+    by: Annotated[str, Query(pattern="^(words|meaning)$")] = "words",
+    limit: Limit = 50,
+    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+) -> models.Agents:
+    """Agents that match a question, best first; without one, all."""
+    fields: dict[str, Any] = {"limit": limit, "page": page, "scores": True}
+    if q:
+        fields["semantic" if by == "meaning" else "text"] = q
+    found = await person.link.request("AGENT.DISCOVER", fields, timeout_s=8)
+    return models.Agents(agents=found["agents"], total=found["total"])
+
+
+@router.get("/v1/connections")
+async def connections(
+    person: Looker,
+    sort: Annotated[str, Query(pattern="^[a-z_]{1,20}$")] = "cid",
+    limit: Limit = 50,
+    offset: Offset = 0,
+) -> models.Connections:
+    """Clients of the broker."""
+    fields = {"limit": limit, "offset": offset, "sort": sort, "auth": "1"}
+    found = (await person.link.request("ADMIN.SERVER.CONNZ", fields))["connz"]
+    return models.Connections(connections=found["connections"], total=found["total"])
+
+
+@router.get("/v1/audit")
+async def audit_lines(request: Request, _person: Looker) -> models.AuditLines:
+    """What somebody changed, newest first."""
+    return models.AuditLines(lines=list(audit_of(request).newest)[::-1])
+
+
+def refused(error: RefusedError) -> Problem:
+    """The broker's refusal as a problem: its words, and a status by its kind."""
+    text, kind = str(error), error.kind
+    if kind in ("mailbox_not_found", "message_not_found", "group_not_found"):
+        return Problem(404, text, kind=kind)
+    if kind == "access_denied" or "permission" in text.lower():
+        return Problem(403, text, kind=kind)
+    return Problem(422, text, kind=kind)
+
+
+def _session(person: Person) -> models.Session:
+    return models.Session(
+        user=person.user,
+        role=person.role,  # type: ignore[arg-type]
+        csrf=person.csrf if person.user else "",
+        anonymous=not person.user,
+        version=__version__,
+    )
+
+
+def _queue(row: Row) -> models.Queue:
+    return models.Queue(**{name: getattr(row, name) for name in Row.__dataclass_fields__})
+
+
+def _consumer(group: Group) -> models.Consumer:
+    now = time.time()
+    durations = group.durations
+    return models.Consumer(
+        name=group.name,
+        queue=group.queue,
+        pending=group.pending,
+        ack_pending=group.ack_pending,
+        redelivered=group.redelivered,
+        lag=group.lag,
+        lag_s=max(now - group.oldest_ms / 1000, 0.0) if group.pending and group.oldest_ms else None,
+        members=group.members,
+        ack_rate=group.ack_rate,
+        delivered=group.delivered,
+        acked=group.acked,
+        dead=group.dead,
+        used_s=max(now - group.used_ms / 1000, 0.0),
+        p95_s=duration_quantile(durations, 0.95) if sum(durations) else None,
+    )

@@ -1,0 +1,63 @@
+"""What all paths of the REST interface share: who asks, what they may, and the note of a change."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Path, Query, Request
+
+from mq9.manage.access import Access, Person
+from mq9.manage.audit import Audit
+from mq9.manage.follower import Follower
+from mq9.manage.problems import MEDIA_TYPE
+
+T = TypeVar("T")
+
+_PROBLEM = {"description": "A problem", "content": {MEDIA_TYPE: {"schema": {"type": "object"}}}}
+_STATUSES: tuple[int | str, ...] = (400, 401, 403, 404, 409, 411, 413, 422, 429, 503, 504)
+PROBLEMS: dict[int | str, dict[str, Any]] = dict.fromkeys(_STATUSES, _PROBLEM)
+_NAME = r"^[A-Za-z0-9_.$-]{1,255}$"
+Name = Annotated[str, Path(pattern=_NAME)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Offset = Annotated[int, Query(ge=0, le=10_000_000)]
+Text = Annotated[str, Query(max_length=255)]
+Number = Annotated[int, Path(ge=0, le=2**63 - 1)]
+
+
+async def _look(request: Request) -> Person:
+    access: Access = request.app.state.access
+    return await access.who(request)
+
+
+async def _steer(request: Request) -> Person:
+    access: Access = request.app.state.access
+    return await access.who(request, steer=True)
+
+
+Looker = Annotated[Person, Depends(_look)]
+Steerer = Annotated[Person, Depends(_steer)]
+
+
+def follower_of(request: Request) -> Follower:
+    follower: Follower = request.app.state.follower
+    return follower
+
+
+def audit_of(request: Request) -> Audit:
+    audit: Audit = request.app.state.audit
+    return audit
+
+
+async def change(
+    request: Request, person: Person, action: str, target: str, work: Callable[[], Awaitable[T]]
+) -> T:
+    """Do something, and note what came of it."""
+    result = "done"
+    try:
+        return await work()
+    except Exception as error:
+        result = f"failed: {error}"
+        raise
+    finally:
+        audit_of(request).note(
+            user=person.user, address=person.address, action=action, target=target, result=result
+        )

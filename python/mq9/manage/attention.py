@@ -1,0 +1,151 @@
+"""What needs attention now, in the order in which an operator should look.
+
+Owns the order and the words. A mailbox that no group reads is normal: its agent is away.
+"""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mq9.manage.follower import Follower
+
+_ALONE_S = 60.0
+_NEW_LETTERS_S = 3600
+_REDELIVERED = 0.05
+_MIN_DELIVERED = 100
+_DISK_FREE = 0.10
+_MOST = 5
+_EXAMPLES = 3
+
+
+def attention(follower: "Follower") -> list[dict[str, Any]]:
+    """One entry for each kind of problem, the worst first."""
+    return [
+        *_broker(follower),
+        *_alone(follower),
+        *_letters(follower),
+        *_growing(follower),
+        *_redelivered(follower),
+        *_disk(follower),
+        *_slow(follower),
+    ]
+
+
+def _broker(follower: "Follower") -> list[dict[str, Any]]:
+    store = follower.server.get("store", {})
+    found = []
+    if stopped := store.get("writes_stopped"):
+        found.append(_entry("broker", "broken", f"The broker stores nothing: {stopped}"))
+    if refusing := store.get("refusing"):
+        found.append(_entry("disk", "broken", f"The broker refuses messages: {refusing}"))
+    if damage := store.get("damage"):
+        text = f"{len(damage)} {_plural(len(damage), 'place')} of the log damaged: {damage[0]}"
+        found.append(_entry("damage", "broken", text))
+    return found
+
+
+def _alone(follower: "Follower") -> list[dict[str, Any]]:
+    now = time.time()
+    alone = [
+        group
+        for group in follower.mirror.all_groups()
+        if group.alone_since is not None
+        and now - max(group.alone_since, group.used_ms / 1000) > _ALONE_S
+    ]
+    if not alone:
+        return []
+    alone.sort(key=lambda group: -group.pending)
+    first = alone[0]
+    since = min(group.alone_since or now for group in alone)
+    if len(alone) == 1:
+        text = f"Nobody reads {first.queue} for {first.name}: {first.pending} messages wait"
+    else:
+        text = f"{len(alone)} groups have work and no members; most waits in {first.queue}"
+    link = (
+        {"view": "consumers", "sort": "lag"}
+        if len(alone) > 1
+        else {
+            "view": "queue",
+            "name": first.queue,
+        }
+    )
+    return [_entry("no_members", "attention", text, since=since, count=len(alone), link=link)]
+
+
+def _letters(follower: "Follower") -> list[dict[str, Any]]:
+    now = time.time()
+    new = follower.letters.since(now - _NEW_LETTERS_S)
+    if not new:
+        return []
+    reasons = follower.letters.reasons()
+    text = f"{new} new dead {_plural(new, 'letter')} in the last hour"
+    if reasons:
+        text += f", most from {reasons[0]['queue']}"
+    newest = max(each["newest"] for each in reasons) if reasons else None
+    return [
+        _entry("dead_letters", "attention", text, since=newest, count=new,
+               link={"view": "dead-letters"})
+    ]  # fmt: skip
+
+
+def _growing(follower: "Follower") -> list[dict[str, Any]]:
+    rows, _ = follower.mirror.page(sort="outlook", limit=20)
+    growing = [row for row in rows if row.outlook == "growing" and row.lag > 1000]
+    if not growing:
+        return []
+    first = growing[0]
+    text = f"{first.name} grows by {first.outlook_s or 0:.1f} messages a second"
+    if len(growing) > 1:
+        text += f", and {len(growing) - 1} more grow"
+    link = {"view": "queue", "name": first.name}
+    return [_entry("growing", "attention", text, count=len(growing), link=link)]
+
+
+def _redelivered(follower: "Follower") -> list[dict[str, Any]]:
+    often = [
+        group
+        for group in follower.mirror.all_groups()
+        if group.delivered >= _MIN_DELIVERED and group.redelivered > _REDELIVERED * group.delivered
+    ]
+    if not often:
+        return []
+    often.sort(key=lambda group: -group.redelivered)
+    first = often[0]
+    share = 100 * first.redelivered / first.delivered
+    text = f"{first.name} gets {share:.0f}% of the messages of {first.queue} more than once"
+    link = {"view": "queue", "name": first.queue}
+    return [_entry("redelivered", "attention", text, count=len(often), link=link)]
+
+
+def _disk(follower: "Follower") -> list[dict[str, Any]]:
+    disk = follower.server.get("disk") or {}
+    total, free = disk.get("total", 0), disk.get("free", 0)
+    if not total or free > _DISK_FREE * total:
+        return []
+    text = f"The disk has {100 * free / total:.0f}% left"
+    return [_entry("disk", "attention", text, link={"view": "overview"})]
+
+
+def _slow(follower: "Follower") -> list[dict[str, Any]]:
+    slow = follower.server.get("varz", {}).get("slow_consumers", 0)
+    if not slow:
+        return []
+    text = f"{slow} {_plural(slow, 'client')} read too slowly and were disconnected"
+    return [_entry("slow", "attention", text, count=slow, link={"view": "connections"})]
+
+
+def _entry(
+    kind: str,
+    status: str,
+    text: str,
+    *,
+    since: float | None = None,
+    count: int = 1,
+    link: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    found = {"kind": kind, "status": status, "text": text, "count": count, "since": since}
+    return {**found, "link": link}
+
+
+def _plural(count: int, word: str) -> str:
+    return word if count == 1 else f"{word}s"

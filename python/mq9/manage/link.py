@@ -1,0 +1,186 @@
+"""A connection to the broker, in the name of one user.
+
+Owns connecting, again and again, and what is told when the broker does not answer. Knows no command
+but ADMIN.ACCESS.
+"""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client as Nats
+from nats.aio.msg import Msg
+
+from mq9.manage.settings import Settings
+
+PREFIX = "$mq9.AI."
+_TIMEOUT_S = 5.0
+_CONNECT_S = 3.0
+_CLOSE_S = 1.0
+
+
+class BrokerGoneError(Exception):
+    """The broker cannot be reached, or does not answer in time."""
+
+
+class RefusedError(Exception):
+    """The broker said no; the text is its own."""
+
+    def __init__(self, text: str, kind: str = "") -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class CredentialsError(Exception):
+    """The broker does not let this user in."""
+
+
+class Link:
+    """Requests of one user."""
+
+    def __init__(self, settings: Settings, user: str = "", password: str = "") -> None:
+        self._settings = settings
+        self._user = user
+        self._password = password
+        self._nats: Nats | None = None
+        self._lost = asyncio.Event()
+        self._opening = asyncio.Lock()
+        self.gone_since: float | None = None
+        """Since when the broker has not answered, in Unix seconds; None if it does."""
+        self.used = time.monotonic()
+
+    async def open(self) -> None:
+        """Connect; CredentialsError or BrokerGoneError if that fails."""
+        async with self._opening:
+            if self._nats is not None and self._nats.is_connected:
+                return
+            await self._drop()
+            await self._connect()
+
+    async def _connect(self) -> None:
+        connection = Nats()
+        options: dict[str, Any] = {
+            "name": "mq9 manage",
+            "allow_reconnect": False,
+            "connect_timeout": _CONNECT_S,
+            "error_cb": _ignore,
+            "max_outstanding_pings": 3,
+            "ping_interval": 10,
+        }
+        if self._user:
+            options |= {"user": self._user, "password": self._password}
+        if self._settings.tls_ca is not None:
+            options["tls"] = _context(self._settings)
+        options["max_reconnect_attempts"] = 1
+        options["closed_cb"] = options["disconnected_cb"] = _setter(lost := asyncio.Event())
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await connection.connect(self._settings.server, **options)
+        except Exception as error:
+            await _end(connection)
+            if "authorization" in str(error).lower() or "authentication" in str(error).lower():
+                raise CredentialsError("the broker does not know this user and password") from None
+            self._note_gone()
+            raise BrokerGoneError(f"the broker cannot be reached: {_words(error)}") from None
+        self._nats, self._lost = connection, lost
+        self.gone_since = None
+
+    async def request(
+        self,
+        command: str,
+        fields: Mapping[str, Any] | None = None,
+        *,
+        payload: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """The reply to a command below `$mq9.AI.`; RefusedError if it is an error."""
+        self.used = time.monotonic()
+        body = payload if payload is not None else json.dumps(fields or {}).encode()
+        await self.open()
+        connection, lost = self._nats, self._lost
+        if connection is None:
+            raise BrokerGoneError("the broker cannot be reached")
+        try:
+            asked = connection.request(PREFIX + command, body, timeout=timeout_s, headers=headers)
+            reply = await _unless(lost, asked)
+        except nats.errors.NoRespondersError:
+            raise RefusedError(f"the broker does not know {command}") from None
+        except nats.errors.MaxPayloadError:
+            raise RefusedError("the message is larger than the broker takes") from None
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            await self._drop()
+            self._note_gone()
+            raise BrokerGoneError(f"the broker did not answer: {_words(error)}") from None
+        self.gone_since = None
+        try:
+            document: dict[str, Any] = json.loads(reply.data)
+        except ValueError:
+            raise RefusedError("the broker's answer is no JSON") from None
+        if document.get("error"):
+            kind = (reply.headers or {}).get("mq9-error", "")
+            raise RefusedError(str(document["error"]), kind)
+        return document
+
+    async def close(self) -> None:
+        """End the connection."""
+        async with self._opening:
+            await self._drop()
+
+    async def _drop(self) -> None:
+        connection, self._nats = self._nats, None
+        if connection is not None:
+            await _end(connection)
+
+    def _note_gone(self) -> None:
+        if self.gone_since is None:
+            self.gone_since = time.time()
+
+
+def _context(settings: Settings) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(settings.tls_ca))
+    if settings.tls_pinned:
+        # This very certificate, so nobody else's name can be meant.
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+async def _end(connection: Nats) -> None:
+    """Close a connection; one that is lost already may take its time over that."""
+    with suppress(Exception):
+        async with asyncio.timeout(_CLOSE_S):
+            await connection.close()
+
+
+def _setter(event: asyncio.Event) -> Callable[[], Awaitable[None]]:
+    async def note() -> None:
+        event.set()
+
+    return note
+
+
+async def _unless(lost: asyncio.Event, asked: Coroutine[Any, Any, Msg]) -> Msg:
+    """The reply; ConnectionError as soon as the connection is lost, not after the timeout."""
+    asking, losing = asyncio.ensure_future(asked), asyncio.ensure_future(lost.wait())
+    try:
+        await asyncio.wait((asking, losing), return_when=asyncio.FIRST_COMPLETED)
+        if asking.done() and not asking.cancelled():
+            return asking.result()
+        raise ConnectionError("the connection was lost")
+    finally:
+        asking.cancel()
+        losing.cancel()
+
+
+async def _ignore(_error: Exception) -> None:
+    """What goes wrong is told by the request that it goes wrong with."""
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,220 @@
+"""`/metrics` for Prometheus: the names of the document (`hanzo_mq_*`) and mq9's own (`mq9_*`).
+
+Owns names and labels. Series for single mailboxes are those of the busiest few hundred, so that a
+million mailboxes are not a million series.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from mq9 import __version__
+from mq9.manage.follower import Follower
+from mq9.manage.mirror import Group
+
+MAX_QUEUES = 300
+MAX_GROUPS = 500
+_QUANTILES = (0.5, 0.95, 0.99)
+_GROUP_LABELS = ("stream", "consumer")
+
+
+def render(follower: Follower) -> bytes:
+    """The document, in the text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Broker(follower))
+    return generate_latest(registry)
+
+
+class _Broker(Collector):
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("mq9_up", "Whether the broker answers.")
+        up.add_metric((), 0.0 if self._follower.gone_since is not None else 1.0)
+        yield up
+        build = GaugeMetricFamily("mq9_build_info", "The version.", labels=("version",))
+        build.add_metric((__version__,), 1)
+        yield build
+        yield from self._server()
+        yield from self._totals()
+        yield from self._queues()
+        yield from self._groups()
+
+    def _server(self) -> Iterator[Metric]:
+        varz = self._follower.server.get("varz", {})
+        store = self._follower.server.get("store", {})
+        disk = self._follower.server.get("disk", {})
+        gone = max(varz.get("total_connections", 0) - varz.get("connections", 0), 0)
+        gauges = {
+            "hanzo_mq_connections_active": ("Clients that are connected.", varz.get("connections")),
+            "mq9_connections": ("Clients that are connected.", varz.get("connections")),
+            "mq9_subscriptions": ("Subscriptions.", varz.get("subscriptions")),
+            "mq9_waiting_fetches": ("FETCHes that wait for messages.", store.get("waiting")),
+            "mq9_memory_bytes": ("Memory of the broker.", varz.get("mem")),
+            "mq9_log_bytes": ("Bytes of records in the log.", store.get("log_bytes")),
+            "mq9_live_bytes": ("Of these, bytes still needed.", store.get("live_bytes")),
+            "mq9_log_segments": ("Segment files.", store.get("segments")),
+            "mq9_checkpoint_bytes": (
+                "Size of the newest checkpoint.",
+                store.get("checkpoint_bytes"),
+            ),
+            "mq9_damage": ("Places found damaged since the start.", len(store.get("damage", ()))),
+            "mq9_writes_stopped": (
+                "1 if nothing is stored.",
+                int(bool(store.get("writes_stopped"))),
+            ),
+            "mq9_disk_free_bytes": ("Free bytes of the disk.", disk.get("free")),
+            "mq9_disk_total_bytes": ("Bytes of the disk.", disk.get("total")),
+            "mq9_mailboxes": ("Mailboxes.", self._follower.mirror.count),
+            "mq9_dead_letters": ("Dead letters not resolved.", self._follower.letters.count()),
+        }
+        for name, (text, value) in gauges.items():
+            if value is not None:
+                yield GaugeMetricFamily(name, text, value=float(value))
+        counters = {
+            "hanzo_mq_reconnections": ("Connections that ended, to come again or not.", gone),
+            "mq9_connections_opened": ("Connections so far.", varz.get("total_connections")),
+            "mq9_slow_consumers": ("Clients cut off as too slow.", varz.get("slow_consumers")),
+            "mq9_nats_in_msgs": ("Messages from clients.", varz.get("in_msgs")),
+            "mq9_nats_out_msgs": ("Messages to clients.", varz.get("out_msgs")),
+            "mq9_nats_in_bytes": ("Bytes from clients.", varz.get("in_bytes")),
+            "mq9_nats_out_bytes": ("Bytes to clients.", varz.get("out_bytes")),
+            "mq9_refused": ("Requests without reply refused.", varz.get("mq9", {}).get("refused")),
+        }
+        for name, (text, value) in counters.items():
+            if value is not None:
+                yield CounterMetricFamily(name, text, value=float(value))
+
+    def _totals(self) -> Iterator[Metric]:
+        mirror = self._follower.mirror
+        texts = {
+            "sent": "Messages stored.",
+            "delivered": "Messages given to groups.",
+            "redelivered": "Messages given again.",
+            "acked": "Messages acknowledged.",
+            "returned": "Messages returned undone.",
+        }
+        for name, text in texts.items():
+            yield CounterMetricFamily(f"mq9_{name}", text, value=float(mirror.totals[name]))
+        depth = GaugeMetricFamily(
+            "mq9_messages", "Messages in mailboxes, by priority.", labels=("priority",)
+        )
+        for at, count in enumerate(mirror.levels.tolist()):
+            depth.add_metric((str(at + 1),), float(count))
+        yield depth
+        yield GaugeMetricFamily("mq9_delayed", "Messages not due.", value=mirror.totals["delayed"])
+        yield GaugeMetricFamily(
+            "mq9_in_flight", "Messages given out and not acknowledged.",
+            value=mirror.totals["in_flight"],
+        )  # fmt: skip
+
+    def _queues(self) -> Iterator[Metric]:
+        mirror = self._follower.mirror
+        kinds = {
+            "depth": ("mq9_mailbox_messages", "Messages of the busiest mailboxes."),
+            "bytes": ("mq9_mailbox_bytes", "Their bytes."),
+            "oldest_s": ("mq9_mailbox_oldest_seconds", "Age of their oldest message."),
+        }
+        families = {
+            field: GaugeMetricFamily(name, text, labels=("mailbox",))
+            for field, (name, text) in kinds.items()
+        }
+        for place in mirror.busiest(MAX_QUEUES):
+            row = mirror.row(place)
+            for field, family in families.items():
+                family.add_metric((row.name,), float(getattr(row, field) or 0))
+        yield from families.values()
+
+    def _groups(self) -> Iterator[Metric]:
+        groups = self._follower.mirror.all_groups()
+        dead = CounterMetricFamily(
+            "hanzo_mq_dead_letter", "Messages given up.", labels=("original_subject",)
+        )
+        by_queue: dict[str, int] = {}
+        for group in groups:
+            if group.dead:
+                by_queue[group.queue] = by_queue.get(group.queue, 0) + group.dead
+        for queue, count in sorted(by_queue.items(), key=lambda each: -each[1])[:MAX_QUEUES]:
+            dead.add_metric((queue,), count)
+        yield dead
+        groups.sort(key=lambda group: -(group.pending + group.delivered))
+        chosen = groups[:MAX_GROUPS]
+        yield _of_groups(
+            GaugeMetricFamily,
+            "hanzo_mq_pending_count",
+            "Messages not done: not given out yet, or not acknowledged.",
+            [(group, group.pending) for group in chosen],
+        )
+        yield _of_groups(
+            GaugeMetricFamily,
+            "hanzo_mq_consumer_lag",
+            "Messages not given out yet.",
+            [(group, group.lag) for group in chosen],
+        )
+        for name, text, field in (
+            ("hanzo_mq_delivered", "Messages given out.", "delivered"),
+            ("hanzo_mq_acked", "Messages acknowledged.", "acked"),
+            ("hanzo_mq_nacked", "Messages returned undone.", "returned"),
+            ("mq9_group_redelivered", "Messages given again.", "redelivered"),
+        ):
+            values = [(group, getattr(group, field)) for group in chosen]
+            yield _of_groups(CounterMetricFamily, name, text, values)
+        yield _of_groups(
+            GaugeMetricFamily,
+            "mq9_group_members",
+            "Members that hold messages or wait for some.",
+            [(group, group.members) for group in chosen],
+        )
+        yield _durations(chosen)
+
+
+def _of_groups(
+    kind: "type[GaugeMetricFamily] | type[CounterMetricFamily]",
+    name: str,
+    text: str,
+    values: list[tuple[Group, int]],
+) -> Metric:
+    family = kind(name, text, labels=_GROUP_LABELS)
+    for group, value in values:
+        family.add_metric((group.queue, group.name), float(value))
+    return family
+
+
+def _durations(groups: list[Group]) -> Metric:
+    family = Metric(
+        "hanzo_mq_processing_duration_seconds",
+        "From storing a message to its acknowledgement, of one message of each ACK.",
+        "summary",
+    )
+    for group in groups:
+        count = sum(group.durations)
+        if not count:
+            continue
+        labels = {"stream": group.queue, "consumer": group.name}
+        for quantile in _QUANTILES:
+            value = duration_quantile(group.durations, quantile)
+            named = {**labels, "quantile": str(quantile)}
+            family.add_sample("hanzo_mq_processing_duration_seconds", named, value)
+        family.add_sample("hanzo_mq_processing_duration_seconds_count", labels, count)
+        total = sum(number * _middle(at) for at, number in enumerate(group.durations))
+        family.add_sample("hanzo_mq_processing_duration_seconds_sum", labels, total)
+    return family
+
+
+def duration_quantile(durations: list[int], quantile: float) -> float:
+    """Seconds that this share stayed below; counts are by powers of two of a millisecond."""
+    wanted = quantile * sum(durations)
+    seen = 0
+    for at, count in enumerate(durations):
+        if count and seen + count >= wanted:
+            low, high = (float(1 << at - 1) if at else 0.0), float(1 << at)
+            return (low + (high - low) * (wanted - seen) / count) / 1000
+        seen += count
+    return 0.0
+
+
+def _middle(at: int) -> float:
+    return (0.75 * 2**at if at else 0.5) / 1000

@@ -1,0 +1,120 @@
+"""The management process: started beside the server, and again when it ends.
+
+Owns its life and what it is told: where the server listens, and a password that nobody else knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from mq9.config import Management
+from mq9.server.auth import OWN_USER
+
+if TYPE_CHECKING:
+    from mq9.server.running import Running
+
+_NEEDED = ("fastapi", "prometheus_client", "uvicorn")
+_PASSWORD = "MQ9_MANAGE_PASSWORD"
+_STOP_S = 3.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+_WELL_S = 60.0
+_CANNOT_LISTEN = 3
+_MAX_IN_USE = 4
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class Managing:
+    """Keeps `mq9 manage` running until it is closed."""
+
+    def __init__(self, running: Running, options: Management, port: int) -> None:
+        self._running = running
+        self._options = options
+        self._port = port
+        self._process: asyncio.subprocess.Process | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @classmethod
+    def of(cls, running: Running, port: int) -> Managing | None:
+        """The process that the options ask for; None, and a line in the log, if it cannot be."""
+        wanted, log = running.options.management, running.log
+        if wanted is False or (wanted is None and running.options.port < 0):
+            return None
+        options = wanted if isinstance(wanted, Management) else Management()
+        if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+            need = ", ".join(missing)
+            log.info(
+                f"No management page: pip install 'mq9[manage]' brings what is missing ({need})"
+            )
+            return None
+        tls = running.options.tls
+        if tls is not None and (tls.verify or tls.verify_and_map or tls.handshake_first):
+            log.info("No management page: start `mq9 manage` yourself, with a certificate")
+            return None
+        log.info(f"Starting management on http://{options.listen}")
+        return cls(running, options, port)
+
+    async def close(self) -> None:
+        """End it."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), _STOP_S)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _run(self) -> None:
+        pause, in_use = _FIRST_PAUSE_S, 0
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command(),
+                    env={**os.environ, _PASSWORD: self._running.passwords.own},
+                    stdin=asyncio.subprocess.PIPE,
+                )
+                status = await self._process.wait()
+            except OSError as error:
+                self._running.log.error(f"cannot start management: {error.strerror}")
+                return
+            in_use = in_use + 1 if status == _CANNOT_LISTEN else 0
+            if in_use == _MAX_IN_USE:
+                self._running.log.warn("No management page: its address stays in use")
+                return
+            pause = _FIRST_PAUSE_S if loop.time() - began > _WELL_S else pause * 2
+            pause = min(pause, _LONGEST_PAUSE_S)
+            self._running.log.warn("management ended and is started again", status=status)
+            await asyncio.sleep(pause)
+
+    def _command(self) -> list[str]:
+        options, server = self._options, self._running.options
+        host = _EVERYWHERE.get(server.host, server.host)
+        host = f"[{host}]" if ":" in host else host
+        scheme = "nats" if server.tls is None else "tls"
+        command = [sys.executable, "-m", "mq9", "manage", "--until-stdin-ends"]
+        command += ["--nats-url", f"{scheme}://{host}:{self._port}", "--listen", options.listen]
+        if self._running.settings.authenticator.required:
+            command += ["--nats-user", OWN_USER]
+        if server.tls is not None:
+            command += ["--nats-ca", str(server.tls.cert_file), "--nats-pin"]
+        if options.metrics_port is not None:
+            command += ["--metrics-port", str(options.metrics_port)]
+        if options.audit_file is not None:
+            command += ["--audit-file", str(options.audit_file)]
+        for name in options.hosts:
+            command += ["--allow-host", name]
+        return command

@@ -1,0 +1,113 @@
+"""ADMIN.SERVER.VARZ and CONNZ: what the monitoring port tells, for operators over NATS.
+
+Owns who is told. The documents have files of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from mq9.commands.permission import is_operator
+from mq9.server.connz import connz
+from mq9.server.query import QueryError
+from mq9.server.varz import Usage, varz
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mq9.server.running import Running
+
+_PREFIX = "$mq9.AI.ADMIN.SERVER."
+_MAX_CONNECTIONS = 1024
+_MAX_WAITING = 64
+_MAX_DAMAGE = 20
+
+
+class OperatorSubjects:
+    """Answers requests about the server as a whole."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._usage = Usage()
+        self._waiting: set[asyncio.Task[None]] = set()
+        self._one = asyncio.Lock()
+        running.broker.serve(f"{_PREFIX}VARZ", self._varz)
+        running.broker.serve(f"{_PREFIX}CONNZ", self._connz)
+
+    def _varz(self, cid: int, subject: str, reply: str, _headers: bytes, _payload: bytes) -> None:
+        if reply and self._may(cid, subject, reply):
+            self._answer(cid, reply, {"varz": self._server(), **self._state()})
+
+    def _connz(self, cid: int, subject: str, reply: str, _headers: bytes, payload: bytes) -> None:
+        if not reply or not self._may(cid, subject, reply):
+            return
+        try:
+            query = _query(payload)
+        except ValueError as error:
+            self._answer(cid, reply, {}, f"invalid request: {error}")
+            return
+        if len(self._waiting) >= _MAX_WAITING:
+            self._answer(cid, reply, {}, "too many such requests are waiting")
+            return
+        task = asyncio.get_running_loop().create_task(self._connections(cid, reply, query))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+
+    async def _connections(self, cid: int, reply: str, query: Mapping[str, str]) -> None:
+        async with self._one:
+            try:
+                document = await connz(self._running, query)
+            except QueryError as error:
+                self._answer(cid, reply, {}, str(error))
+                return
+        self._answer(cid, reply, {"connz": document})
+
+    def _may(self, cid: int, subject: str, reply: str) -> bool:
+        if is_operator(self._running.clients.open.get(cid), subject):
+            return True
+        text = "permission denied: this command is for operators"
+        self._running.broker.refuse(cid, reply, subject, "access_denied", text)
+        return False
+
+    def _answer(self, cid: int, reply: str, document: dict[str, Any], error: str = "") -> None:
+        body = json.dumps({"error": error, **document}, ensure_ascii=False, separators=(",", ":"))
+        self._running.broker.answer(cid, reply, body.encode("utf-8", "replace"))
+
+    def _server(self) -> dict[str, Any]:
+        return varz(self._running, self._usage, {})
+
+    def _state(self) -> dict[str, Any]:
+        running = self._running
+        info = running.store.info()
+        disk = shutil.disk_usage(running.options.data_dir)
+        damage = running.store.damage()
+        return {
+            "store": {
+                "mailboxes": info.mailboxes,
+                "segments": info.segments,
+                "log_bytes": info.log_bytes,
+                "live_bytes": info.live_bytes,
+                "checkpoint_bytes": info.checkpoint_bytes,
+                "opened": info.epoch,
+                "waiting": info.waiting,
+                "writes_stopped": info.writes_stopped or "",
+                "refusing": info.refusing or "",
+                "damage": [str(each) for each in damage[:_MAX_DAMAGE]],
+            },
+            "disk": {"total": disk.total, "free": disk.free},
+            "started_ms": running.started_ms,
+            "lame_duck": running.lame_duck,
+        }
+
+
+def _query(payload: bytes) -> dict[str, str]:
+    fields = json.loads(payload) if payload.strip() else {}
+    if not isinstance(fields, dict):
+        raise ValueError("expected an object")
+    query = {str(name): str(value) for name, value in fields.items()}
+    if int(query.get("limit", "0") or 0) > _MAX_CONNECTIONS:
+        raise ValueError(f"limit is at most {_MAX_CONNECTIONS}")
+    return query

@@ -1,0 +1,131 @@
+"""Who may look and who may steer, and how other web sites are kept out."""
+
+import json
+
+import httpx
+import pytest
+from tests.mail import Mail
+from tests.manage.conftest import Managed
+from tests.peers import until
+
+LOOKS = (
+    "/v1/overview",
+    "/v1/queues",
+    "/v1/queues/desk",
+    "/v1/queues/desk/messages",
+    "/v1/consumers",
+    "/v1/dead-letters",
+    "/v1/dead-letters?resolved=true",
+    "/v1/dead-letters/reasons",
+    "/v1/agents",
+    "/v1/connections",
+    "/v1/audit",
+    "/metrics",
+)
+STEERS: tuple[tuple[str, str, object], ...] = (
+    ("POST", "/v1/queues/desk/messages", {"payload": "x"}),
+    ("DELETE", "/v1/queues/desk/messages/0", None),
+    ("POST", "/v1/queues/desk/purge", None),
+    ("DELETE", "/v1/queues/desk", None),
+    ("POST", "/v1/dead-letters/replay-all", {}),
+    ("POST", "/v1/dead-letters/desk.dead:0/replay", None),
+    ("PATCH", "/v1/dead-letters/desk.dead:0", {"resolved": True}),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def desk(guarded: Managed) -> None:
+    with guarded.mail("boss") as mail:
+        mail.done("MAILBOX.CREATE", {"name": "desk"})
+        mail.deliver("desk", b"one")
+    with guarded.client(auth=("boss", "boss-pw")) as boss:
+        until(lambda: boss.get("/v1/queues").json()["total"], "the mailbox is listed")
+
+
+def sign_in(client: httpx.Client, user: str, password: str = "") -> httpx.Response:
+    given = {"user": user, "password": password or f"{user}-pw"}
+    return client.post("/v1/session", json=given)
+
+
+@pytest.mark.parametrize("path", LOOKS)
+def test_looking_is_for_operators(guarded: Managed, path: str) -> None:
+    with guarded.client() as client:
+        for user, status in (("boss", 200), ("eyes", 200), ("agent", 403)):
+            assert client.get(path, auth=(user, f"{user}-pw")).status_code == status, user
+        assert client.get(path).status_code == 401
+
+
+@pytest.mark.parametrize(("method", "path", "body"), STEERS)
+def test_steering_is_for_those_who_may(
+    guarded: Managed, method: str, path: str, body: object
+) -> None:
+    with guarded.client() as client:
+        for auth, status in ((("eyes", "eyes-pw"), 403), (("agent", "agent-pw"), 403), (None, 401)):
+            response = client.request(method, path, json=body, auth=auth)
+            assert response.status_code == status, (auth, response.text)
+    with guarded.mail("boss") as mail:
+        assert len(mail.done("MSG.QUERY.desk", {"since": 0})["messages"]) == 1
+
+
+def test_a_session_needs_its_token_for_changes(guarded: Managed) -> None:
+    with guarded.client() as client:
+        assert sign_in(client, "boss", "wrong").status_code == 401
+        assert sign_in(client, "agent").status_code == 403
+        session = sign_in(client, "boss")
+        cookie = session.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=strict" in cookie
+        assert client.get("/v1/queues").status_code == 200
+        body = {"payload": "x", "delay_s": 3600}
+        path = "/v1/queues/desk/messages"
+        assert client.post(path, json=body).status_code == 403
+        wrong = {"x-csrf-token": "wrong"}
+        assert client.post(path, json=body, headers=wrong).status_code == 403
+        right = {"x-csrf-token": session.json()["csrf"]}
+        assert client.post(path, json=body, headers=right).status_code == 200
+        value = client.cookies["mq9_session"]
+        assert client.delete("/v1/session").status_code == 200
+        client.cookies.set("mq9_session", value)
+        assert client.get("/v1/queues").status_code == 401
+
+
+def test_passwords_cannot_be_tried_for_ever(guarded: Managed) -> None:
+    with httpx.Client(base_url=guarded.url, timeout=20) as client:
+        statuses = [sign_in(client, "boss", "wrong").status_code for _ in range(12)]
+    assert statuses[0] == 401
+    assert statuses[-1] == 429
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "evil.example:8055"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_other_web_sites_are_refused(plain: Managed, headers: dict[str, str]) -> None:
+    with plain.client() as client, plain.mail() as mail:
+        name = "rebound"
+        mail.ask("MAILBOX.CREATE", {"name": name})
+        response = client.post(
+            f"/v1/queues/{name}/messages", json={"payload": "x"}, headers=headers
+        )
+        assert response.status_code == 403, response.text
+        assert mail.done(f"MSG.QUERY.{name}", {"since": 0})["messages"] == []
+        if "Host" in headers:
+            assert client.get("/", headers=headers).status_code == 403
+
+
+def test_a_form_of_another_site_changes_nothing(plain: Managed, mail: Mail) -> None:
+    """A browser sends forms without asking; what they can hold is not taken for JSON."""
+    mail.ask("MAILBOX.CREATE", {"name": "formed"})
+    body = json.dumps({"payload": "x"})
+    with plain.client() as client:
+        response = client.post(
+            "/v1/queues/formed/messages", content=body, headers={"Content-Type": "text/plain"}
+        )
+    assert response.status_code == 422
+    assert mail.done("MSG.QUERY.formed", {"since": 0})["messages"] == []
