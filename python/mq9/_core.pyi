@@ -46,6 +46,7 @@ __all__ = [
     "Waiting",
     "WritesStopped",
     "__version__",
+    "crc32c",
     "end_process_on_panic",
     "json_select",
     "list_activity",
@@ -53,6 +54,9 @@ __all__ = [
 ]
 
 __version__: str
+
+def crc32c(data: bytes) -> int:
+    """What files of an export are checked by."""
 
 def json_select(text: bytes, names: Sequence[str], *, max_depth: int, unique: bool) -> bytes:
     """The object with these fields alone, as written; ValueError for what is refused."""
@@ -272,11 +276,13 @@ class Export:
         payloads: bool = True,
         since_ms: int | None = None,
         piece_bytes: int = 33_554_432,
+        at_once: bool = False,
     ) -> Self: ...
     def run(self, store: Store | None = None) -> ExportSummary: ...
     def stop(self) -> None: ...
     def progress(self) -> tuple[int, int]: ...
     def position(self) -> tuple[int, int]: ...
+    def forget(self, before_ms: int) -> int: ...
     def close(self) -> None: ...
 
 def end_process_on_panic(log_file: str | PathLike[str] | None = None) -> None: ...

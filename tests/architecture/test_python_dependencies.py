@@ -70,6 +70,7 @@ JOINTS: dict[str, set[str]] = {
     "cli/mcp.py": {"mcp"},
     "cli/lake.py": {"lake", "pyspark"},
     "cli/manage.py": {"manage"},
+    "lake/facts.py": {"_core"},
 }
 
 # Rooms that a command line must not load before it knows that it needs them: every command would be

@@ -252,3 +252,28 @@ def test_since_leaves_out_what_is_older(serve: Serve, tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "this export was begun with since_ms 4133980800000" in done.stderr
+
+
+def test_files_of_old_hours_are_removed(serve: Serve, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    server = serve(f'mq9 {{ export {{ dir: "{out}", every: "100ms", keep_days: 2 }} }}')
+    with Mail(server.url) as mail:
+        mail.done("MAILBOX.CREATE", {"name": "box"})
+        mail.deliver("box")
+        until(lambda: read(out, "messages"), "the message was exported")
+        [new] = (out / "messages").rglob("*.parquet")
+        old = (
+            out / "messages" / "date=2001-02-03" / "hour=04" / "part-0000000001-0000000064.parquet"
+        )
+        old.parent.mkdir(parents=True)
+        old.write_bytes(new.read_bytes())
+        mail.deliver("box")
+        until(lambda: not old.exists(), "the old file was removed")
+    assert server.stop() == 0
+    assert new.exists()
+    old.write_bytes(new.read_bytes())
+    export(server.log_file.parent / "data", out)
+    assert old.exists(), "without keep_days nothing goes"
+    export(server.log_file.parent / "data", out, "--keep-days", "2")
+    assert not old.exists()
+    assert len(read(out, "messages")) == 2

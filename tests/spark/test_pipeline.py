@@ -158,3 +158,19 @@ def test_a_row_that_the_stream_does_not_have_is_noticed(done: "Done", tmp_path: 
     file.with_name(f".{file.name}.crc").unlink()
     with pytest.raises(Differs, match="dead_letter_report: batch and stream differ"):
         compare(done.tables, Tables(done.tables.spark, str(tmp_path / "streamed")), done.lives)
+
+
+def test_a_byte_that_turned_in_an_exported_file_is_noticed(done: "Done", tmp_path: Path) -> None:
+    import pyarrow.fs as pafs
+
+    from mq9.lake import facts
+
+    export = Path(done.tables.root).with_name("export")
+    file = max((export / "messages").rglob("*.parquet"), key=lambda file: file.stat().st_size)
+    whole = bytearray(file.read_bytes())
+    assert sum(table.num_rows for table in facts.read(pafs.LocalFileSystem(), str(file))) > 0
+    # In the middle of the pages: payloads are what most of a file is.
+    whole[len(whole) // 3] ^= 1
+    (tmp_path / "turned.parquet").write_bytes(whole)
+    with pytest.raises(facts.Damaged, match=r"turned\.parquet is damaged"):
+        list(facts.read(pafs.LocalFileSystem(), str(tmp_path / "turned.parquet")))

@@ -16,9 +16,10 @@ def test_defaults() -> None:
 
 
 def test_every_setting() -> None:
-    options = loads('mq9 { export { dir: "/x/y", every: "5s", payloads: false, keep: 64MB } }', {})
+    block = '{ dir: "/x/y", every: "5s", payloads: false, keep: 64MB, keep_days: 90 }'
+    options = loads(f"mq9 {{ export {block} }}", {})
     assert options.export == Export(
-        dir=Path("/x/y"), every_ms=5000, payloads=False, keep_bytes=64 << 20
+        dir=Path("/x/y"), every_ms=5000, payloads=False, keep_bytes=64 << 20, keep_days=90
     )
 
 
@@ -34,6 +35,7 @@ def test_without_the_block_there_is_no_export() -> None:
         ('{ dir: out, every: "1ms" }', "at least 100ms"),
         ("{ dir: out, payloads: 3 }", "expected true or false"),
         ("{ dir: out, keep: 0 }", "expected at least 1, found 0"),
+        ("{ dir: out, keep_days: 0 }", "expected at least 1, found 0"),
         ("out", "expected a block { } for export"),
     ],
 )

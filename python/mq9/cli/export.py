@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mq9._core import Export
 
 _LOOK_S = 0.1
+_DAY_MS = 86_400_000
 _BAR = 30
 _COUNTS = (
     *("messages", "events", "files", "file_bytes", "log_bytes"),
@@ -51,6 +52,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         default=True,
         help="whether payloads are written",
     )
+    export.add_argument(
+        "--keep-days", type=_days, metavar="DAYS", help="remove files of hours that are older"
+    )
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -63,8 +67,10 @@ def _export(arguments: argparse.Namespace) -> int:
     from mq9._core import Export
     from mq9.errors import StoreError
 
+    # Both files of a piece at once: nobody waits for this process but its user.
+    asked = {"payloads": arguments.payloads, "since_ms": since_ms, "at_once": True}
     try:
-        export = Export(data, arguments.out, payloads=arguments.payloads, since_ms=since_ms)
+        export = Export(data, arguments.out, **asked)
     except (StoreError, OSError) as error:
         raise Failure(f"cannot export to {arguments.out}: {error}") from error
     out, status = Path(arguments.out), OK
@@ -72,6 +78,9 @@ def _export(arguments: argparse.Namespace) -> int:
     try:
         while True:
             _run(export)
+            if arguments.keep_days is not None:
+                now_ms = round(time.time() * 1000)
+                export.forget(max(0, now_ms - arguments.keep_days * _DAY_MS))
             if not arguments.follow:
                 break
             if arguments.json:
@@ -175,6 +184,13 @@ def _tell(total: dict[str, int], arguments: argparse.Namespace) -> None:
     if total["untimed"]:
         told["untimed"] = f"{total['untimed']} records of an earlier mq9, which are no events"
     pairs(told)
+
+
+def _days(written: str) -> int:
+    days = int(written)
+    if days < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return days
 
 
 def _instant_ms(written: str) -> int:

@@ -12,6 +12,7 @@ EXPORT_SETTINGS = {
     "every": Setting("every_ms", duration(low_ms=100)),
     "payloads": Setting("payloads", boolean),
     "keep": Setting("keep_bytes", integer(1)),
+    "keep_days": Setting("keep_days", integer(1)),
 }
 """Every name in the block."""
 

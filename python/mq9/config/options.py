@@ -90,6 +90,8 @@ class Export:
     payloads: bool = True
     keep_bytes: int = 1 << 30
     """Dead log that is kept at most because it has not been exported."""
+    keep_days: int | None = None
+    """Files of hours that are older are removed; None: no file ever is."""
 
 
 @dataclass(frozen=True, kw_only=True)

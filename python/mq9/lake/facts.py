@@ -4,7 +4,7 @@ A fact is a message, or something that happened to one, or to a whole mailbox (`
 Tables of Arrow in, tables of Arrow out; what becomes of a message is for `fold` to say.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from mq9._core import crc32c
 from mq9.lake.said import said
 
 MESSAGE, DELIVERY, ACK, NAK, DEAD, END = range(6)
@@ -64,6 +65,14 @@ COLUMNS = {
 }
 
 
+# Bytes from the beginning, and their CRC32C.
+_CHECK = b"mq9.crc32c"
+_REMEDY = (
+    "If it is damaged, remove it together with the files of the same name in the other hours, or "
+    "export to an empty folder again"
+)
+
+
 class Damaged(Exception):  # noqa: N818
     """A file of an export is not as it was written."""
 
@@ -72,7 +81,9 @@ def read(system: pafs.FileSystem, path: str) -> Iterator[pa.Table]:
     """The facts in a file: of an export, of either dataset, or one that holds facts already."""
     try:
         with system.open_input_file(path) as stream:
-            file = pq.ParquetFile(stream, page_checksum_verification=True)
+            whole = stream.read_buffer()
+            file = pq.ParquetFile(pa.BufferReader(whole), page_checksum_verification=True)
+            _check(path, whole, file.metadata.metadata or {})
             names = file.schema_arrow.names
             dataset = _dataset(names)
             wanted = None if dataset is None else [n for n in COLUMNS[dataset] if n in names]
@@ -80,10 +91,16 @@ def read(system: pafs.FileSystem, path: str) -> Iterator[pa.Table]:
                 table = file.read_row_group(rows, columns=wanted)
                 yield _facts(table) if dataset is None else of(dataset, table)
     except (pa.ArrowException, OSError) as error:
-        raise Damaged(
-            f"{path} cannot be read: {error}. If it is damaged, remove it together with the files "
-            "of the same name in the other hours, or export to an empty folder again"
-        ) from error
+        raise Damaged(f"{path} cannot be read: {error}. {_REMEDY}") from error
+
+
+def _check(path: str, whole: pa.Buffer, said: Mapping[bytes, bytes]) -> None:
+    """Holds the pages of a file against what it says they sum up to, if it does."""
+    if _CHECK not in said:
+        return
+    length, _, crc = said[_CHECK].partition(b":")
+    if crc32c(whole.slice(0, int(length)).to_pybytes()) != int(crc, 16):
+        raise Damaged(f"{path} is damaged: its checksum does not match. {_REMEDY}")
 
 
 def _facts(rows: pa.Table) -> pa.Table:

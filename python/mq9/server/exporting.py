@@ -6,6 +6,7 @@ Owns when an export runs and what the log says of it. It runs in a thread, off t
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 FIRST_SEGMENT = 1
 """What to keep until it is known how far the export is: from here on, nothing may go."""
+
+_DAY_MS = 86_400_000
 
 
 class Exporting:
@@ -65,7 +68,11 @@ class Exporting:
             data = self._running.options.data_dir
             self._export = Export(data, options.dir, payloads=options.payloads)
         try:
-            return self._export.run(store)
+            summary = self._export.run(store)
+            if options.keep_days is not None:
+                now_ms = round(time.time() * 1000)
+                self._export.forget(max(0, now_ms - options.keep_days * _DAY_MS))
+            return summary
         finally:
             segment, _ = self._export.position()
             store.keep_segments(max(segment, FIRST_SEGMENT), options.keep_bytes)

@@ -88,7 +88,7 @@ impl From<Summary> for ExportSummary {
 #[pymethods]
 impl Export {
     #[new]
-    #[pyo3(signature = (data, out, *, payloads=true, since_ms=None, piece_bytes=33_554_432))]
+    #[pyo3(signature = (data, out, *, payloads=true, since_ms=None, piece_bytes=33_554_432, at_once=false))]
     fn new(
         py: Python<'_>,
         data: PathBuf,
@@ -96,8 +96,9 @@ impl Export {
         payloads: bool,
         since_ms: Option<u64>,
         piece_bytes: u32,
+        at_once: bool,
     ) -> Result<Export> {
-        let options = mq9_export::Options { payloads, since_ms, piece_bytes };
+        let options = mq9_export::Options { payloads, since_ms, piece_bytes, at_once };
         py.detach(|| {
             let failed = |path: &PathBuf, e| Failure::io("open", path.display().to_string(), e);
             if let Err(e) = std::fs::read_dir(&data) {
@@ -150,6 +151,14 @@ impl Export {
         })
     }
 
+    /// Removes the files of hours that began before a wall time; how many.
+    fn forget(&self, py: Python<'_>, before_ms: u64) -> Result<u64> {
+        py.detach(|| {
+            let export = self.export.lock().unwrap_or_else(left_in_the_middle);
+            Ok(export.as_ref().ok_or(Failure::ExportClosed)?.forget(before_ms)?)
+        })
+    }
+
     /// Leaves the folder to others, after a run that is under way.
     fn close(&self, py: Python<'_>) {
         self.stop();
@@ -176,4 +185,10 @@ impl Export {
             }
         })
     }
+}
+
+/// The CRC32C of some bytes: what files of an export are checked by.
+#[pyfunction]
+pub fn crc32c(py: Python<'_>, data: &[u8]) -> u32 {
+    py.detach(|| mq9_export::crc32c(data))
 }

@@ -43,7 +43,7 @@ mod _core {
     #[pymodule_export]
     use super::connection::Connection;
     #[pymodule_export]
-    use super::export::{Export, ExportSummary};
+    use super::export::{Export, ExportSummary, crc32c};
     #[pymodule_export]
     use super::json::json_select;
     #[pymodule_export]

@@ -7,20 +7,29 @@ use bytes::Bytes;
 use mq9_core::disk::DiskFile;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::KeyValue;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
 use crate::schema::Schema;
+
+/// Values that are given to Parquet at a time.
+const BATCH: usize = 2048;
+
+/// Where a file says what its data should sum up to: bytes from its beginning, and their CRC32C.
+const CHECK: &str = "mq9.crc32c";
 
 /// A file being written from its beginning on.
 pub struct Sink {
     file: Arc<dyn DiskFile>,
     at: u64,
+    crc: u32,
 }
 
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write_at(bytes, self.at)?;
         self.at += bytes.len() as u64;
+        self.crc = crc32c::crc32c_append(self.crc, bytes);
         Ok(bytes.len())
     }
 
@@ -38,7 +47,7 @@ impl Table {
     /// Begins a file.
     pub fn new(file: Arc<dyn DiskFile>, schema: &Schema) -> Result<Table> {
         let (columns, properties) = (Arc::clone(&schema.columns), Arc::clone(&schema.properties));
-        let writer = SerializedFileWriter::new(Sink { file, at: 0 }, columns, properties)?;
+        let writer = SerializedFileWriter::new(Sink { file, at: 0, crc: 0 }, columns, properties)?;
         Ok(Table { writer })
     }
 
@@ -50,8 +59,12 @@ impl Table {
         Ok(())
     }
 
-    /// Ends the file; returns its bytes.
-    pub fn finish(self) -> Result<u64> {
+    /// Ends the file; returns its bytes. Readers can check all that was written up to here.
+    pub fn finish(mut self) -> Result<u64> {
+        self.writer.flush()?;
+        let Sink { at, crc, .. } = self.writer.inner();
+        let check = KeyValue::new(CHECK.to_owned(), format!("{at}:{crc:08x}"));
+        self.writer.append_key_value_metadata(check);
         Ok(self.writer.into_inner()?.at)
     }
 }
@@ -62,32 +75,42 @@ pub struct Columns<'w> {
 }
 
 impl Columns<'_> {
-    fn column<T: DataType>(
-        &mut self,
-        values: &[T::T],
-        def: Option<&[i16]>,
-        rep: Option<&[i16]>,
-    ) -> Result<()> {
+    /// Writes the next column, given some values at a time: `fill` adds to the batch, and leaves it empty at the end.
+    fn column<T: DataType>(&mut self, mut fill: impl FnMut(&mut Batch<T::T>)) -> Result<()> {
         let column = self.group.next_column()?;
         let mut column = column
             .ok_or_else(|| ParquetError::General("more columns than the schema has".into()))?;
-        column.typed::<T>().write_batch(values, def, rep)?;
-        column.close()
+        let mut batch = Batch::default();
+        loop {
+            batch.clear();
+            fill(&mut batch);
+            if batch.is_empty() {
+                return column.close();
+            }
+            let Batch { values, def, rep } = &batch;
+            column.typed::<T>().write_batch(values, levels(def), levels(rep))?;
+        }
     }
 
-    fn optional<T: DataType>(&mut self, values: impl Iterator<Item = Option<T::T>>) -> Result<()> {
-        let (mut present, mut def) = (Vec::new(), Vec::new());
-        for value in values {
-            def.push(i16::from(value.is_some()));
-            present.extend(value);
-        }
-        self.column::<T>(&present, Some(&def), None)
+    fn required<T: DataType>(&mut self, mut values: impl Iterator<Item = T::T>) -> Result<()> {
+        self.column::<T>(|batch| batch.values.extend(values.by_ref().take(BATCH)))
+    }
+
+    fn optional<T: DataType>(
+        &mut self,
+        mut values: impl Iterator<Item = Option<T::T>>,
+    ) -> Result<()> {
+        self.column::<T>(|batch| {
+            for value in values.by_ref().take(BATCH) {
+                batch.def.push(i16::from(value.is_some()));
+                batch.values.extend(value);
+            }
+        })
     }
 
     /// Numbers of 64 bits.
     pub fn longs(&mut self, values: impl Iterator<Item = u64>) -> Result<()> {
-        let values: Vec<i64> = values.map(|value| value as i64).collect();
-        self.column::<Int64Type>(&values, None, None)
+        self.required::<Int64Type>(values.map(|value| value as i64))
     }
 
     /// Numbers of 64 bits, or none.
@@ -97,8 +120,7 @@ impl Columns<'_> {
 
     /// Numbers of 32 bits.
     pub fn ints(&mut self, values: impl Iterator<Item = u32>) -> Result<()> {
-        let values: Vec<i32> = values.map(|value| value as i32).collect();
-        self.column::<Int32Type>(&values, None, None)
+        self.required::<Int32Type>(values.map(|value| value as i32))
     }
 
     /// Numbers of 32 bits, or none.
@@ -108,8 +130,7 @@ impl Columns<'_> {
 
     /// Bytes or texts.
     pub fn texts(&mut self, values: impl Iterator<Item = Bytes>) -> Result<()> {
-        let values: Vec<ByteArray> = values.map(ByteArray::from).collect();
-        self.column::<ByteArrayType>(&values, None, None)
+        self.required::<ByteArrayType>(values.map(ByteArray::from))
     }
 
     /// Bytes or texts, or none.
@@ -118,19 +139,54 @@ impl Columns<'_> {
     }
 
     /// Lists of texts.
-    pub fn lists(&mut self, lists: impl Iterator<Item = Vec<Bytes>>) -> Result<()> {
-        let (mut values, mut def, mut rep) = (Vec::new(), Vec::new(), Vec::new());
-        for list in lists {
-            if list.is_empty() {
-                def.push(0);
-                rep.push(0);
+    pub fn lists<L: Iterator<Item = Bytes>>(
+        &mut self,
+        mut lists: impl Iterator<Item = L>,
+    ) -> Result<()> {
+        self.column::<ByteArrayType>(|batch| {
+            // A list is never cut: each batch begins with a row.
+            for list in lists.by_ref().take(BATCH) {
+                let before = batch.values.len();
+                for (at, value) in list.enumerate() {
+                    batch.def.push(1);
+                    batch.rep.push(i16::from(at > 0));
+                    batch.values.push(ByteArray::from(value));
+                }
+                if batch.values.len() == before {
+                    batch.def.push(0);
+                    batch.rep.push(0);
+                }
             }
-            for (at, value) in list.into_iter().enumerate() {
-                def.push(1);
-                rep.push(i16::from(at > 0));
-                values.push(ByteArray::from(value));
-            }
-        }
-        self.column::<ByteArrayType>(&values, Some(&def), Some(&rep))
+        })
+    }
+}
+
+/// Some values of a column on their way: few enough that they stay in the processor's cache.
+struct Batch<V> {
+    values: Vec<V>,
+    def: Vec<i16>,
+    rep: Vec<i16>,
+}
+
+impl<V> Default for Batch<V> {
+    fn default() -> Batch<V> {
+        Batch { values: Vec::new(), def: Vec::new(), rep: Vec::new() }
+    }
+}
+
+/// None of a column that needs none.
+fn levels(found: &[i16]) -> Option<&[i16]> {
+    (!found.is_empty()).then_some(found)
+}
+
+impl<V> Batch<V> {
+    fn clear(&mut self) {
+        self.values.clear();
+        self.def.clear();
+        self.rep.clear();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.def.is_empty()
     }
 }

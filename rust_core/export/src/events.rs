@@ -63,8 +63,8 @@ impl Run<'_> {
         Hour::of(self.time_ms)
     }
 
-    fn rows(&self) -> impl Iterator<Item = (Run<'_>, u32)> {
-        (0..self.len).map(|at| (*self, at))
+    fn rows(&self) -> impl Iterator<Item = (&Run<'_>, u32)> {
+        (0..self.len).map(move |at| (self, at))
     }
 }
 
@@ -95,9 +95,9 @@ pub fn write(
     Ok((written, table.finish()?))
 }
 
-fn write_group(rows: &[(Run<'_>, u32)], setting: Setting<'_>, to: &mut Columns<'_>) -> Result<()> {
+fn write_group(rows: &[(&Run<'_>, u32)], setting: Setting<'_>, to: &mut Columns<'_>) -> Result<()> {
     let text = |text: &str| setting.bytes.slice_ref(text.as_bytes());
-    let runs = || rows.iter().map(|(run, _)| run);
+    let runs = || rows.iter().map(|(run, _)| *run);
     to.texts(runs().map(|run| Bytes::from_static(run.kind.as_bytes())))?;
     to.texts(runs().map(|run| text(run.mailbox)))?;
     to.optional_longs(rows.iter().map(|(run, at)| Some(run.first_id? + u64::from(*at))))?;

@@ -13,7 +13,7 @@ use mq9_core::log::{FIRST_RECORD, Lsn};
 use crate::error::{Error, Result};
 use crate::hours::Hour;
 use crate::manifest::{Manifest, Position};
-use crate::messages::Setting;
+use crate::messages::{Row, Setting};
 use crate::piece::{Part, Piece, collect};
 use crate::schema::{self, Schema};
 use crate::source::{Segment, Source};
@@ -35,11 +35,13 @@ pub struct Options {
     pub since_ms: Option<u64>,
     /// About how much log is held in memory at a time.
     pub piece_bytes: u32,
+    /// Whether files of messages and of events are written at the same time, by two threads.
+    pub at_once: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { payloads: true, since_ms: None, piece_bytes: 32 << 20 }
+        Options { payloads: true, since_ms: None, piece_bytes: 32 << 20, at_once: false }
     }
 }
 
@@ -93,6 +95,14 @@ struct Run<'p> {
     ahead_bytes: u64,
     summary: Summary,
     progress: &'p mut dyn FnMut(Progress) -> bool,
+}
+
+/// A file of a piece: where it lies, where it belongs, and what is in it.
+struct Made {
+    unfinished: String,
+    path: String,
+    rows: u64,
+    bytes: u64,
 }
 
 /// The export of a store to a folder, of which there is one at a time.
@@ -153,6 +163,33 @@ impl Export {
             tree.remove(&path).map_err(|e| Error::io("remove", path, e))?;
         }
         Ok(())
+    }
+
+    /// Removes the files of hours that began before a wall time; how many.
+    ///
+    /// The manifest goes on saying what was written. Files that are not counted yet stay.
+    pub fn forget(&self, before_ms: u64) -> Result<u64> {
+        let first = Hour::of(before_ms).folder();
+        let mut removed = 0;
+        for dataset in [MESSAGES, EVENTS] {
+            let list = self.tree.files(dataset).map_err(|e| Error::io("list", dataset, e))?;
+            for path in list {
+                let Some((hour, _)) = path
+                    .strip_prefix(dataset)
+                    .and_then(|path| path.strip_prefix('/'))
+                    .and_then(|path| path.rsplit_once('/'))
+                else {
+                    continue;
+                };
+                let counts = position_of(&path).is_some_and(|at| at < self.manifest.position);
+                // Folders of hours are as long as each other, so that their names are in the order of time.
+                if counts && hour.len() == first.len() && hour < first.as_str() {
+                    self.tree.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
+                    removed += 1;
+                }
+            }
+        }
+        Ok(removed)
     }
 
     /// Exports what is there. `until` is how far the log is durable, if the caller knows; otherwise what is read
@@ -265,25 +302,25 @@ impl Export {
         summary: &mut Summary,
     ) -> Result<()> {
         let setting = Setting { bytes, segment: segment.number, payloads: self.options.payloads };
+        let Piece { messages, events, .. } = piece;
+        let (of_messages, of_events) = if self.options.at_once {
+            std::thread::scope(|scope| {
+                let beside = scope.spawn(|| self.write_messages(messages, setting));
+                let of_events = self.write_events(events, setting);
+                (beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), of_events)
+            })
+        } else {
+            (self.write_messages(messages, setting), self.write_events(events, setting))
+        };
+        let (of_messages, of_events) = (of_messages?, of_events?);
         let mut next = self.manifest.clone();
-        let mut made = Vec::new();
-        messages::sort(&mut piece.messages);
-        for rows in piece.messages.chunk_by(|a, b| a.hour() == b.hour()) {
-            let size = self.write_file(MESSAGES, rows[0].hour(), &mut made, |file| {
-                messages::write(rows, setting, file, &self.schemas[0])
-            })?;
-            next.messages.add(rows.len() as u64, size);
+        for file in &of_messages {
+            next.messages.add(file.rows, file.bytes);
         }
-        events::sort(&mut piece.events);
-        for runs in piece.events.chunk_by(|a, b| a.hour() == b.hour()) {
-            let mut rows = 0;
-            let size = self.write_file(EVENTS, runs[0].hour(), &mut made, |file| {
-                let (count, size) = events::write(runs, setting, file, &self.schemas[1])?;
-                rows = count;
-                Ok(size)
-            })?;
-            next.events.add(rows, size);
+        for file in &of_events {
+            next.events.add(file.rows, file.bytes);
         }
+        let made: Vec<Made> = of_messages.into_iter().chain(of_events).collect();
         self.finish_files(&made)?;
         let read = u64::from(piece.to - self.manifest.position.offset);
         next.log_bytes += read;
@@ -307,14 +344,42 @@ impl Export {
         Ok((Position { segment: next, offset: FIRST_RECORD }, salt))
     }
 
-    /// Writes a file of the piece at the manifest's position, durably, and notes where it lies and where it belongs.
+    /// Writes the files of messages.
+    fn write_messages(&self, rows: &mut [Row<'_>], setting: Setting<'_>) -> Result<Vec<Made>> {
+        messages::sort(rows);
+        let hours = rows.chunk_by(|a, b| a.hour() == b.hour());
+        let files = hours.map(|rows| {
+            self.write_file(MESSAGES, rows[0].hour(), |file| {
+                let size = messages::write(rows, setting, file, &self.schemas[0])?;
+                Ok((rows.len() as u64, size))
+            })
+        });
+        files.collect()
+    }
+
+    /// Writes the files of events.
+    fn write_events(
+        &self,
+        runs: &mut [events::Run<'_>],
+        setting: Setting<'_>,
+    ) -> Result<Vec<Made>> {
+        events::sort(runs);
+        let hours = runs.chunk_by(|a, b| a.hour() == b.hour());
+        let files = hours.map(|runs| {
+            self.write_file(EVENTS, runs[0].hour(), |file| {
+                events::write(runs, setting, file, &self.schemas[1])
+            })
+        });
+        files.collect()
+    }
+
+    /// Writes a file of the piece at the manifest's position, durably; `write` tells its rows and bytes.
     fn write_file(
         &self,
         dataset: &str,
         hour: Hour,
-        made: &mut Vec<(String, String)>,
-        write: impl FnOnce(Arc<dyn DiskFile>) -> parquet::errors::Result<u64>,
-    ) -> Result<u64> {
+        write: impl FnOnce(Arc<dyn DiskFile>) -> parquet::errors::Result<(u64, u64)>,
+    ) -> Result<Made> {
         let Position { segment, offset } = self.manifest.position;
         let folder = format!("{dataset}/{}", hour.folder());
         let name = format!("part-{segment:010}-{offset:010}.parquet");
@@ -322,25 +387,24 @@ impl Export {
         let path = format!("{folder}/{name}");
         let file =
             self.tree.create(&unfinished).map_err(|e| Error::io("create", &unfinished, e))?;
-        let size = write(Arc::clone(&file))
+        let (rows, bytes) = write(Arc::clone(&file))
             .map_err(|cause| Error::Parquet { path: path.clone(), cause })?;
         file.sync().map_err(|e| Error::io("sync", &path, e))?;
-        made.push((unfinished, path));
-        Ok(size)
+        Ok(Made { unfinished, path, rows, bytes })
     }
 
     /// Gives finished files their names, durably.
-    fn finish_files(&mut self, made: &[(String, String)]) -> Result<()> {
+    fn finish_files(&mut self, made: &[Made]) -> Result<()> {
         let folder_of =
             |path: &str| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-        let folders: HashSet<String> = made.iter().map(|(_, path)| folder_of(path)).collect();
+        let folders: HashSet<String> = made.iter().map(|file| folder_of(&file.path)).collect();
         for folder in &folders {
             if !self.folders.contains(folder) {
                 self.tree.make_folder(folder).map_err(|e| Error::io("make", folder, e))?;
                 self.folders.insert(folder.clone());
             }
         }
-        for (unfinished, path) in made {
+        for Made { unfinished, path, .. } in made {
             self.tree.rename(unfinished, path).map_err(|e| Error::io("rename", unfinished, e))?;
         }
         for folder in folders {

@@ -23,3 +23,8 @@ pub use error::{Error, Result};
 pub use export::{Export, Options, Progress, Summary};
 pub use manifest::{Manifest, Position};
 pub use tree::{OsTree, Tree};
+
+/// What the data of files is checked by: see `mq9.crc32c` in their metadata.
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}

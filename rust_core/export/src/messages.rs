@@ -86,9 +86,9 @@ fn write_group(rows: &[Row<'_>], setting: Setting<'_>, to: &mut Columns<'_>) -> 
     to.optional_texts(
         messages().map(|m| (!m.key.is_empty()).then(|| bytes.slice_ref(m.key.as_bytes()))),
     )?;
-    to.lists(messages().map(|m| tags(m.tags).map(|t| bytes.slice_ref(t.as_bytes())).collect()))?;
-    to.lists(messages().map(|m| headers(m.headers).map(|(name, _)| owned(name)).collect()))?;
-    to.lists(messages().map(|m| headers(m.headers).map(|(_, value)| owned(value)).collect()))?;
+    to.lists(messages().map(|m| tags(m.tags).map(|t| bytes.slice_ref(t.as_bytes()))))?;
+    to.lists(messages().map(|m| headers(m.headers).map(|(name, _)| owned(name))))?;
+    to.lists(messages().map(|m| headers(m.headers).map(|(_, value)| owned(value))))?;
     to.optional_texts(messages().map(|m| payloads.then(|| bytes.slice_ref(m.payload))))?;
     to.longs(messages().map(|m| m.payload.len() as u64))?;
     to.longs(messages().map(|m| m.sent_ms))?;

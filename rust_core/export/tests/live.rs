@@ -14,7 +14,8 @@ use mq9_core::mailbox::Policy;
 use mq9_core::store::{NewMailbox, Options as StoreOptions, Retention, Send, Store};
 use mq9_export::{Error, Export, Options, Summary};
 use mq9_sim::SimDisk;
-use world::{SimTree, at, every_row, fetch, log_of_everything, open};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use world::{SimTree, T, at, every_row, fetch, log_of_everything, open};
 
 fn begin(log: &SimDisk, out: &SimDisk) -> Export {
     let tree = Arc::new(SimTree(out.clone()));
@@ -216,4 +217,65 @@ fn agents_register_and_report_under_their_own_address() {
     };
     assert!(told("register", "worker.1") && told("report", "worker.1") && told("create", "plain"));
     assert!(log.list().is_ok());
+}
+
+/// Every file with its bytes.
+fn files(out: &SimDisk) -> Vec<(String, Vec<u8>)> {
+    let names = out.names().into_iter().filter(|name| name.ends_with(".parquet"));
+    names.map(|name| (name.clone(), out.read_file(&name).unwrap())).collect()
+}
+
+#[test]
+fn files_written_at_once_are_the_same() {
+    let log = log_of_everything();
+    let written = |at_once| {
+        let out = SimDisk::new();
+        let tree = Arc::new(SimTree(out.clone()));
+        let options = Options { at_once, piece_bytes: 6144, ..Options::default() };
+        let mut export = Export::open(Arc::new(log.clone()), tree, options).unwrap();
+        export.run(None, &mut |_| true).unwrap();
+        (files(&out), export.manifest().clone())
+    };
+    let one_by_one = written(false);
+    assert!(one_by_one.0.len() > 6);
+    assert_eq!(written(true), one_by_one);
+}
+
+#[test]
+fn files_say_what_their_data_sums_up_to() {
+    let out = SimDisk::new();
+    export(&log_of_everything(), &out);
+    for (name, bytes) in files(&out) {
+        let reader = SerializedFileReader::new(bytes::Bytes::from(bytes.clone())).unwrap();
+        let metadata = reader.metadata();
+        let said = metadata.file_metadata().key_value_metadata().unwrap();
+        let said = said.iter().find(|said| said.key == "mq9.crc32c").unwrap();
+        let (len, crc) = said.value.as_ref().unwrap().split_once(':').unwrap();
+        let (len, crc) = (len.parse::<usize>().unwrap(), u32::from_str_radix(crc, 16).unwrap());
+        assert_eq!(mq9_export::crc32c(&bytes[..len]), crc, "{name}");
+        let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+        let end = columns.map(|column| column.byte_range()).map(|(at, len)| at + len).max();
+        assert_eq!(len as u64, end.unwrap(), "{name}: all pages");
+    }
+}
+
+#[test]
+fn old_hours_are_forgotten_and_do_not_come_back() {
+    let log = log_of_everything();
+    let out = SimDisk::new();
+    let mut export = begin(&log, &out);
+    export.run(None, &mut |_| true).unwrap();
+    let (before, manifest) = (files(&out), export.manifest().clone());
+    assert_eq!(export.forget(T).unwrap(), 0, "this hour is not over");
+    let hour = |name: &str| name.rsplit_once('/').unwrap().0.split_once('/').unwrap().1.to_owned();
+    let newest = before.iter().map(|(name, _)| hour(name)).max().unwrap();
+    let newer: Vec<_> = before.iter().filter(|(name, _)| hour(name) == newest).cloned().collect();
+    assert!(newer.len() < before.len(), "there is one hour only");
+    let removed = export.forget(T + 3_600_000).unwrap();
+    assert_eq!(removed as usize, before.len() - newer.len());
+    assert_eq!(files(&out), newer);
+    let again = export.run(None, &mut |_| true).unwrap();
+    assert_eq!((again.messages, again.events), (0, 0));
+    assert_eq!(*export.manifest(), manifest);
+    assert_eq!(files(&out), newer);
 }

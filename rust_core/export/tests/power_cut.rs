@@ -10,7 +10,8 @@ use mq9_export::{Export, Manifest, Options};
 use mq9_sim::SimDisk;
 use world::{SimTree, counted, every_row, log_of_everything};
 
-const OPTIONS: Options = Options { payloads: true, since_ms: None, piece_bytes: 6144 };
+const OPTIONS: Options =
+    Options { payloads: true, since_ms: None, piece_bytes: 6144, at_once: false };
 
 fn export(log: &SimDisk, out: &SimDisk) -> Result<(), mq9_export::Error> {
     let tree = Arc::new(SimTree(out.clone()));
