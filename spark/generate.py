@@ -76,6 +76,7 @@ MAX_DELIVER = 3
 
 # What becomes of messages, and of how many.
 FATES = ("acked", "retried", "dead_letter", "waiting", "pending", "expired", "deleted")
+OPEN, EXPIRED = ("waiting", "pending"), FATES.index("expired")
 FATE_SHARES = [0.90, 0.05, 0.01, 0.01, 0.01, 0.01, 0.01]
 
 
@@ -104,6 +105,11 @@ class Traffic:
     begin_ms: int = 1_777_680_000_000  # 2026-05-02
     records_per_file: int = SEGMENT_BYTES // RECORD_BYTES
     payloads: bool = True
+    chunk: int = CHUNK
+    settles: bool = False
+    """Nothing stays open: what nobody finishes expires."""
+    hot_share: float = 0.0
+    """How much of all goes to one mailbox, besides what it would get anyway."""
 
     def write(self, folder: Path) -> Truth:
         """Writes the export; the manifest comes last."""
@@ -111,11 +117,13 @@ class Traffic:
         random = np.random.default_rng(self.seed)
         names = np.array([f"agent.{ROLES[n % len(ROLES)]}.{n}" for n in range(self.agents)])
         next_ids = np.zeros(self.agents, np.int64)
-        chunks = -(-self.messages // CHUNK)
+        chunks = -(-self.messages // self.chunk)
         for chunk in range(chunks):
-            count = min(CHUNK, self.messages - chunk * CHUNK)
+            count = min(self.chunk, self.messages - chunk * self.chunk)
             start = self.begin_ms + int(chunk * self.hours * HOUR_MS / chunks)
-            messages = self._messages(random, names, next_ids, count, start, chunks, chunk * CHUNK)
+            messages = self._messages(
+                random, names, next_ids, count, start, chunks, chunk * self.chunk
+            )
             self._session(messages, chunk)
             events = self._events(random, messages, truth)
             log.append(messages, events)
@@ -145,6 +153,8 @@ class Traffic:
         # Few agents get most of the mail.
         weights = 1 / np.arange(1, self.agents + 1)
         to = random.choice(self.agents, count, p=weights / weights.sum())
+        if self.hot_share:
+            to = np.where(random.random(count) < self.hot_share, 0, to)
         # Most of what an agent sends goes to few others.
         sender = (to + random.geometric(0.35, count)) % self.agents
         _ask(to, sender)
@@ -182,6 +192,8 @@ class Traffic:
             unread, messages["first"] + np.cumsum(unread) - 1, messages["msg_id"]
         )
         fate = np.where(unread, FATES.index("waiting"), fate)
+        if self.settles:
+            fate = np.where(np.isin(fate, [FATES.index(each) for each in OPEN]), EXPIRED, fate)
         fate = np.where(chosen & np.isin(fate, list(gone)), FATES.index("waiting"), fate)
         messages["fate"], messages["session"] = fate, chosen
         messages["session_name"] = f"session.{chunk}"
@@ -412,6 +424,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--agents", type=int, default=40)
+    parser.add_argument("--hot-share", type=float, default=0.0, help="of one mailbox, of all")
     parser.add_argument("--seed", type=int, default=9)
     return parser.parse_args()
 
@@ -423,5 +436,7 @@ def _lines(truth: Truth) -> Iterator[str]:
 
 if __name__ == "__main__":
     asked = _arguments()
-    traffic = Traffic(asked.messages, asked.hours, asked.agents, asked.seed)
+    traffic = Traffic(
+        *(asked.messages, asked.hours, asked.agents, asked.seed), hot_share=asked.hot_share
+    )
     print(*_lines(traffic.write(asked.folder)), sep="\n")

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from mq9.lake import folder, lifecycle
 from mq9.lake.sla import TARGETS_MS
 from mq9.lake.summed import hour_tables
-from mq9.lake.tables import Tables
+from mq9.lake.tables import Tables, tasks_at_once
 from mq9.lake.update import Tell, rebuild
 
 
@@ -29,7 +29,7 @@ def run(
     if not files:
         into.commit(None)
         return into
-    tasks = int(spark.sparkContext.defaultParallelism)
+    tasks = tasks_at_once(spark)
     layout = lifecycle.Layout.of(files, tasks, hours)
     made = hour_tables(targets_ms)
     lives = into.staging("message_lifecycle")

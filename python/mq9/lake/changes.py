@@ -19,7 +19,7 @@ from mq9.lake.hourly import HourTable
 from mq9.lake.lifecycle import File, Into, Layout
 from mq9.lake.mailbox_hourly import mailbox_hourly
 from mq9.lake.summed import hour_tables
-from mq9.lake.tables import Hour, Tables, hour_folder
+from mq9.lake.tables import Hour, Tables, hour_folder, tasks_at_once
 from mq9.lake.touched import News, state, touched, without
 from mq9.lake.update import Made, Tell, by_day, stage_all, written
 from mq9.lake.waits import HOURS, waits
@@ -81,7 +81,7 @@ def _stage_lives(
         kept += tables.paths("part_ends", [folder for folder in inside if folder not in new])
         kept += tables.paths("_staging/part_ends")
     everything = [*files, *(File(path, size) for path, size in kept)]
-    tasks = int(tables.spark.sparkContext.defaultParallelism)
+    tasks = tasks_at_once(tables.spark)
     layout = Layout.of(everything, tasks, len(hours))
     newest = max((_epoch(hour) for hour in hours), default=0)
     into = Into(

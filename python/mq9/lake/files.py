@@ -1,24 +1,19 @@
-"""Files and folders on any file system that Hadoop knows: `file`, `hdfs`, `s3a`.
+"""Files and folders on any file system that Arrow opens: a path, `file:`, `hdfs:`, `s3a:`.
 
-Knows no tables. Runs on the driver and touches names, never data.
+Knows no tables and no Spark. Runs on the driver and touches names, never data.
 """
 
-from typing import Any
+import pyarrow.fs as pafs
 
-from pyspark.sql import SparkSession
+from mq9.spark.places import opened
 
 
 class Files:
     """A folder; all names are relative to it."""
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    def __init__(self, root: str) -> None:
         self.root = root.rstrip("/")
-        jvm: Any = spark._jvm
-        self._path = jvm.org.apache.hadoop.fs.Path
-        self._utf8 = jvm.java.nio.charset.StandardCharsets.UTF_8
-        self._io = jvm.org.apache.commons.io.IOUtils
-        configuration = spark._jsc.hadoopConfiguration()
-        self._system = self._path(self.root).getFileSystem(configuration)
+        self._system, self._inside = opened(self.root)
 
     def path(self, name: str) -> str:
         """The full path of a name."""
@@ -26,56 +21,70 @@ class Files:
 
     def exists(self, name: str) -> bool:
         """Whether there is a file or folder of this name."""
-        return bool(self._system.exists(self._at(name)))
+        return bool(self._info(name).type != pafs.FileType.NotFound)
 
     def folders(self, name: str) -> list[str]:
         """Names of the folders inside a folder; none if it does not exist."""
-        if not self.exists(name):
-            return []
-        found = (status for status in self._system.listStatus(self._at(name)))
-        return sorted(status.getPath().getName() for status in found if status.isDirectory())
+        return sorted(
+            info.base_name
+            for info in self._listed(name, recursive=False)
+            if info.type == pafs.FileType.Directory
+        )
 
     def data(self, name: str) -> list[tuple[str, int]]:
         """The paths and sizes of the files that readers look at, also in folders inside."""
-        if not self.exists(name):
-            return []
-        found, listed = [], self._system.listFiles(self._at(name), True)
-        while listed.hasNext():
-            status = listed.next()
-            path = status.getPath()
-            if path.getName().endswith(".parquet"):
-                found.append((path.toString(), status.getLen()))
-        return sorted(found)
+        return sorted(
+            (self.path(info.path.removeprefix(self._inside).lstrip("/")), info.size)
+            for info in self._listed(name, recursive=True)
+            if info.type == pafs.FileType.File and info.base_name.endswith(".parquet")
+        )
 
     def read_text(self, name: str) -> str:
         """The contents of a small file."""
-        stream = self._system.open(self._at(name))
-        try:
-            return str(self._io.toString(stream, self._utf8))
-        finally:
-            stream.close()
+        with self._system.open_input_stream(self._at(name)) as stream:
+            return bytes(stream.read()).decode()
 
     def write_text(self, name: str, text: str) -> None:
         """Makes a small file that is there with all of its contents or not at all."""
         unfinished = f"{name}.unfinished"
-        stream = self._system.create(self._at(unfinished), True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
+        self._make_room(unfinished)
+        with self._system.open_output_stream(self._at(unfinished)) as stream:
+            stream.write(text.encode())
         self.move(unfinished, name)
 
     def remove(self, name: str) -> None:
         """Removes a file or folder; nothing happens if there is none."""
-        self._system.delete(self._at(name), True)
+        kind = self._info(name).type
+        if kind == pafs.FileType.Directory:
+            self._system.delete_dir(self._at(name))
+        elif kind != pafs.FileType.NotFound:
+            self._system.delete_file(self._at(name))
 
     def move(self, name: str, to: str) -> None:
         """Gives a file or folder another name, in the place of whatever has that name."""
-        target = self._at(to)
-        self._system.delete(target, True)
-        self._system.mkdirs(target.getParent())
-        if not self._system.rename(self._at(name), target):
-            raise OSError(f"cannot move {self.path(name)} to {self.path(to)}")
+        self.remove(to)
+        self._make_room(to)
+        if isinstance(self._system, pafs.S3FileSystem):
+            # There are no folders on S3: files are moved one by one.
+            for info in self._listed(name, recursive=True):
+                if info.type == pafs.FileType.File:
+                    inside = info.path.removeprefix(self._at(name))
+                    self._system.move(info.path, self._at(to) + inside)
+            self.remove(name)
+        else:
+            self._system.move(self._at(name), self._at(to))
 
-    def _at(self, name: str) -> Any:  # noqa: ANN401
-        return self._path(self.path(name))
+    def _make_room(self, name: str) -> None:
+        self._system.create_dir(self._at(name).rpartition("/")[0], recursive=True)
+
+    def _info(self, name: str) -> pafs.FileInfo:
+        return self._system.get_file_info(self._at(name))
+
+    def _listed(self, name: str, *, recursive: bool) -> list[pafs.FileInfo]:
+        listed: list[pafs.FileInfo] = self._system.get_file_info(
+            pafs.FileSelector(self._at(name), allow_not_found=True, recursive=recursive)
+        )
+        return listed
+
+    def _at(self, name: str) -> str:
+        return f"{self._inside}/{name}"

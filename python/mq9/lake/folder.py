@@ -19,9 +19,9 @@ class NoExport(Exception):  # noqa: N818
     """The folder is not one that `mq9 export` wrote."""
 
 
-def bound(spark: SparkSession, folder: str) -> str:
+def bound(folder: str) -> str:
     """The name that the first file would have that is not part of the export yet."""
-    files = Files(spark, folder)
+    files = Files(folder)
     if not files.exists(manifest.NAME):
         raise NoExport(f"{folder} has no {manifest.NAME}: it is not a folder that mq9 export wrote")
     segment, offset = manifest.end(folder, files.read_text(manifest.NAME))
@@ -30,9 +30,9 @@ def bound(spark: SparkSession, folder: str) -> str:
 
 def dataset(spark: SparkSession, folder: str, name: str) -> DataFrame:
     """All rows of `messages` or `events`."""
-    limit = bound(spark, folder)
+    limit = bound(folder)
     schema = DATASETS[name]
-    if not Files(spark, folder).exists(name):
+    if not Files(folder).exists(name):
         return spark.createDataFrame([], schema)
     rows = spark.read.schema(schema).parquet(f"{folder.rstrip('/')}/{name}")
     return rows.where(F.col("_metadata.file_name") < limit).select(*schema.names)

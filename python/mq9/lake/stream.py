@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.utils import is_remote
 
 from mq9.lake.batch import silent
 from mq9.lake.changes import apply
@@ -29,7 +30,8 @@ def start(
     tell: Tell = silent,
 ) -> StreamingQuery:
     """Starts the stream; without `every_s` it ends when it has read what is there now."""
-    into = Tables(spark, tables)
+    # With Spark Connect a micro-batch runs where Spark is, with a session of its own.
+    here = None if is_remote() else spark
     source = spark.readStream.format("mq9").option("dataset", "files")
     if files_per_batch is not None:
         source = source.option("maxFilesPerTrigger", files_per_batch)
@@ -38,7 +40,7 @@ def start(
         files = [File(row["path"], row["size"]) for row in listed.collect()]
         tell(f"micro-batch {number}: {len(files)} files")
         if files:
-            apply(into, files, targets_ms, tell)
+            apply(Tables(here or listed.sparkSession, tables), files, targets_ms, tell)
 
     writer = (
         source.load(export)

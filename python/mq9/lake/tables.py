@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
 
 from mq9.lake.files import Files
 from mq9.lake.output import rows_in
@@ -55,6 +56,13 @@ _PLAN = f"{_STAGING}/plan.json"
 Hour = tuple[str, int]
 
 
+def tasks_at_once(spark: SparkSession) -> int:
+    """How many tasks Spark does at once; where it runs elsewhere, as many as a shuffle has."""
+    if is_remote():
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or 8)
+    return int(spark.sparkContext.defaultParallelism)
+
+
 def hour_folder(hour: Hour) -> str:
     """`date=2026-05-02/hour=7`."""
     return f"date={hour[0]}/hour={hour[1]}"
@@ -69,7 +77,7 @@ class Tables:
     files: Files = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.files = Files(self.spark, self.root)
+        self.files = Files(self.root)
 
     def read(self, name: str, hours: Iterable[Hour] | None = None) -> DataFrame | None:
         """A table, or just some hours of it; None where there is nothing."""
