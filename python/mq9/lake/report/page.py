@@ -28,7 +28,7 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); margin: 2rem aut
 h1 { font-size: 1.6rem; margin: 0; }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
 p { margin: .3rem 0; color: var(--faint); }
-img { width: 100%; height: auto; }
+.wide img { width: 100%; min-width: 44rem; height: auto; }
 .cards { display: flex; flex-wrap: wrap; gap: .7rem; margin: 1.2rem 0; }
 .card { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem 1rem; }
 .card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
@@ -38,7 +38,8 @@ img { width: 100%; height: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); text-align: right; }
 th { color: var(--faint); font-weight: 500; }
-th:first-child, td:first-child, td.text, th.text { text-align: left; }
+th:first-child, td:first-child, td.text, th.text { text-align: left; padding-left: .4rem; }
+th:first-child, td:first-child { padding-left: 0; }
 </style>
 </head>
 <body>
@@ -214,7 +215,9 @@ def _section(title: str, text: str, images: Mapping[str, bytes], picture: str | 
     shown = ""
     if picture is not None and picture in images:
         data = base64.b64encode(images[picture]).decode()
-        shown = f'<img alt="{html.escape(title)}" src="data:image/png;base64,{data}">'
+        image = f'<img alt="{html.escape(title)}" src="data:image/png;base64,{data}">'
+        # On a narrow screen it is moved sideways: made smaller, nobody could read it.
+        shown = f'<div class="wide">{image}</div>'
     return f"<h2>{html.escape(title)}</h2><p>{html.escape(text)}</p>{shown}"
 
 
