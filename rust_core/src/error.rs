@@ -100,6 +100,15 @@ pub enum Error {
     /// An earlier sync failed, so what the disk holds is unknown: nothing more is acknowledged.
     #[error("writes stopped after a failed sync ({0}); restart the broker once the disk is sound")]
     WritesStopped(String),
+    /// Another node of the cluster carries out commands.
+    #[error("another node of the cluster leads")]
+    NotLeading,
+    /// The cluster's stream does not take what is there already. It is over when the stream goes on.
+    #[error("the cluster's stream is behind; try again")]
+    StreamBehind,
+    /// The own log cannot be made to end where the stream does.
+    #[error("the log does not fit the cluster's stream: {0}")]
+    NotTied(String),
     /// A file was written by a newer version.
     #[error("{file} at offset {offset} holds {what}, written by a newer version of mq9")]
     NewerFormat {
@@ -131,6 +140,9 @@ impl Error {
             Error::DiskFull(_) => "disk_full",
             Error::Io { .. } => "storage_error",
             Error::WritesStopped(_) => "writes_stopped",
+            Error::NotLeading => "not_leading",
+            Error::StreamBehind => "stream_behind",
+            Error::NotTied(_) => "not_tied",
             Error::NewerFormat { .. } => "newer_format",
         }
     }

@@ -140,6 +140,8 @@ fn class_of(error: &Error) -> &'static Class {
         Error::DiskFull(_) => &DISK_FULL,
         Error::Io { .. } => &STORAGE_ERROR,
         Error::WritesStopped(_) => &WRITES_STOPPED,
+        // Of a cluster, which the binding does not open yet.
+        Error::NotLeading | Error::StreamBehind | Error::NotTied(_) => &STORE_ERROR,
         Error::NewerFormat { .. } => &NEWER_FORMAT,
     }
 }

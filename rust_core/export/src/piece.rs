@@ -177,6 +177,7 @@ impl<'a> Piece<'a> {
             | Op::DelayEnded { .. }
             | Op::IdsReserved { .. }
             | Op::SentOnce(_)
+            | Op::Tied(_)
             | Op::Updated(_)
             | Op::GroupReset { .. }
             | Op::GroupRemoved { .. } => Some(()),

@@ -5,6 +5,7 @@
 
 mod lsn;
 pub mod names;
+mod outbox;
 mod pace;
 mod read;
 mod refusals;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use lsn::Lsn;
+pub use outbox::{Outbox, Outgoing};
 pub use read::ReadError;
 pub use refusals::Refusals;
 pub use scan::{Found, Scan};
@@ -98,6 +100,10 @@ pub struct Log {
     /// The directory is not where it was: what is written would not be found again.
     is_misplaced: bool,
     appended: u64,
+    /// What goes to other nodes; none on a single one.
+    outbox: Option<Outbox>,
+    /// Commands are carried out by another node.
+    is_follower: bool,
     syncer: Arc<Syncer>,
 }
 
@@ -132,6 +138,8 @@ impl Log {
             refusals: Refusals::default(),
             is_misplaced: false,
             appended: 0,
+            outbox: None,
+            is_follower: false,
             syncer,
         };
         let mut first = log.new_segment(now_wall_ms)?;
@@ -188,6 +196,7 @@ impl Log {
     /// Makes sure that `bytes` of records (frames included) can be appended. Only after this has
     /// succeeded may a command change anything.
     pub fn reserve(&mut self, bytes: usize, space: Space, now_wall_ms: u64) -> Result<()> {
+        self.check_cluster(bytes)?;
         let outcome = self.try_reserve(bytes, space, now_wall_ms);
         self.refusals.note(&outcome, bytes, space);
         outcome
@@ -223,6 +232,33 @@ impl Log {
             Err(Error::DiskFull(_)) => self.allocate(needed + kept),
             outcome => outcome,
         }
+    }
+
+    /// In a cluster, new records are taken by the leader, and not more than the stream takes away.
+    fn check_cluster(&self, bytes: usize) -> Result<()> {
+        if self.is_follower {
+            return Err(Error::NotLeading);
+        }
+        match &self.outbox {
+            Some(outbox) if outbox.is_full(self.buffer.len() + bytes) => Err(Error::StreamBehind),
+            _ => Ok(()),
+        }
+    }
+
+    /// From now on another node's records are written, and none of commands.
+    pub fn follow(&mut self) {
+        (self.outbox, self.is_follower) = (None, true);
+    }
+
+    /// From now on what is written goes to other nodes too.
+    pub fn lead(&mut self, outbox: Outbox) {
+        debug_assert!(self.buffer.is_empty(), "records that other nodes would not get");
+        (self.outbox, self.is_follower) = (Some(outbox), false);
+    }
+
+    /// What waits to go to other nodes, if any do.
+    pub fn outbox(&mut self) -> Option<&mut Outbox> {
+        self.outbox.as_mut()
     }
 
     /// Whether new records are taken at the moment.
@@ -331,6 +367,9 @@ impl Log {
         self.stalled = written.is_err();
         written.map_err(|e| self.error("write", self.active, e))?;
         self.buffer_at += self.buffer.len() as u32;
+        if let Some(outbox) = &mut self.outbox {
+            outbox.wrote(&self.buffer);
+        }
         self.buffer.clear();
         if let Some(segment) = self.segments.get_mut(&self.active) {
             segment.end = self.buffer_at;
@@ -434,6 +473,7 @@ impl Log {
     fn go_on_in(&mut self, next: EmptySegment) {
         let EmptySegment { number, salt, file, allocated, .. } = next;
         let segment = Segment { file: Arc::clone(&file), salt, end: FIRST_RECORD };
+        let before = self.end();
         self.segments.insert(number, segment);
         self.active = number;
         self.asked = false;
@@ -441,6 +481,7 @@ impl Log {
         self.buffer_at = FIRST_RECORD;
         // The end has moved: whoever waits for it must not wait for the next record.
         self.syncer.wrote(self.end(), number, &file, Call::Now);
+        self.syncer.moved(before, self.end());
     }
 
     fn active_file(&self) -> Result<Arc<dyn DiskFile>> {

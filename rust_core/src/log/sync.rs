@@ -50,6 +50,8 @@ struct State {
     dirty: Vec<(u32, Arc<dyn DiskFile>)>,
     written: Lsn,
     durable: Lsn,
+    /// In a cluster, what the stream has of it.
+    committed: Option<Lsn>,
     /// Bytes written that no sync has taken.
     unsynced: u64,
     /// How many of them the sync thread waits for.
@@ -67,6 +69,7 @@ pub struct Syncer {
     mode: SyncMode,
     state: Mutex<State>,
     work: Condvar,
+    commits: Condvar,
     round: Mutex<()>,
     listener: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -80,6 +83,7 @@ impl Syncer {
                 dirty: Vec::new(),
                 written: end,
                 durable: end,
+                committed: None,
                 unsynced: 0,
                 enough: u64::MAX,
                 told: false,
@@ -89,6 +93,7 @@ impl Syncer {
                 stop: false,
             }),
             work: Condvar::new(),
+            commits: Condvar::new(),
             round: Mutex::new(()),
             listener: OnceLock::new(),
         }
@@ -183,14 +188,51 @@ impl Syncer {
         self.state().durable
     }
 
+    /// Everything before this position survives a power cut, and the loss of this node if it is one of several.
+    pub fn settled(&self) -> Lsn {
+        let state = self.state();
+        state.durable.min(state.committed.unwrap_or(state.durable))
+    }
+
+    /// In a cluster: the stream has everything before `end`. Wakes whoever waits for that.
+    pub fn commit(&self, end: Lsn) {
+        let mut state = self.state();
+        debug_assert!(end <= state.written, "more is committed than written");
+        state.committed = state.committed.max(Some(end));
+        drop(state);
+        self.commits.notify_all();
+        self.tell();
+    }
+
+    /// The end of the log has moved, and no record with it.
+    pub(super) fn moved(&self, from: Lsn, to: Lsn) {
+        let mut state = self.state();
+        if state.committed == Some(from) {
+            state.committed = Some(to);
+        }
+    }
+
+    /// Whether the stream has everything before `end`; always on a single node.
+    pub fn is_committed(&self, end: Lsn) -> bool {
+        self.state().committed.is_none_or(|committed| committed >= end)
+    }
+
+    /// Waits until the stream has everything before `end`, but not for ever; whether it does.
+    pub fn wait_committed(&self, end: Lsn, patience: Duration) -> bool {
+        let behind = |s: &mut State| s.committed.is_some_and(|committed| committed < end);
+        let waited = self.commits.wait_timeout_while(self.state(), patience, behind);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
     /// Replies that depend on nothing at or after this position may leave.
     pub fn acknowledged(&self) -> Lsn {
         let state = self.state();
-        match self.mode {
+        let local = match self.mode {
             SyncMode::Always => state.durable,
             SyncMode::Interval { .. } | SyncMode::None if state.failure.is_some() => state.durable,
             SyncMode::Interval { .. } | SyncMode::None => state.written,
-        }
+        };
+        local.min(state.committed.unwrap_or(local))
     }
 
     /// Panics unless no more is durable than written, and `written` is what was. For tests.

@@ -173,8 +173,8 @@ impl Store {
 
     /// The segments that can go now. Notes those that can go once what made them dead is durable.
     pub fn begin_removal(&mut self) -> Removal {
-        let durable = self.log.syncer().durable();
-        let ready = self.dying.iter().filter(|(_, dead_at)| durable >= *dead_at);
+        let settled = self.log.syncer().settled();
+        let ready = self.dying.iter().filter(|(_, dead_at)| settled >= *dead_at);
         let numbers = ready.map(|(number, _)| *number).collect();
         let end = self.log.end();
         for number in self.removable() {

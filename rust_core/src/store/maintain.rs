@@ -3,12 +3,16 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::fair_lock::left_in_the_middle;
 use super::{Compactor, Store};
 use crate::error::{Error, Result};
 use crate::log::{FullSegment, NewSegment};
 use crate::time::Now;
+
+/// How long a checkpoint waits for the stream of a cluster.
+const COMMIT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Mailboxes captured per step.
 const CAPTURE: usize = 4;
@@ -38,7 +42,7 @@ impl Shared for RefCell<Store> {
 pub fn maintain(store: &impl Shared, now: impl Fn() -> Now) -> Result<bool> {
     check_place(store)?;
     // Space first: on a full disk nothing else may work.
-    let mut busy = reclaim(store)?;
+    let mut busy = reclaim(store, &now)?;
     if store.with(|store| store.refusing().is_some()) {
         store.with(|store| store.log.retry_refused(now().wall_ms));
     }
@@ -59,7 +63,7 @@ pub fn maintain(store: &impl Shared, now: impl Fn() -> Now) -> Result<bool> {
         }
         busy = true;
     }
-    busy |= reclaim(store)?;
+    busy |= reclaim(store, &now)?;
     Ok(busy)
 }
 
@@ -106,11 +110,12 @@ fn compact(store: &impl Shared, compactor: &mut Compactor, now: impl Fn() -> Now
 }
 
 /// Gives back the space of dead segments, and what was reserved behind full ones; true if there were dead ones.
-fn reclaim(store: &impl Shared) -> Result<bool> {
+fn reclaim(store: &impl Shared, now: impl Fn() -> Now) -> Result<bool> {
     let full = store.with(|store| store.log.take_full());
     full.iter().for_each(FullSegment::trim);
     let mut removed = remove_dead(store)?;
     if store.with(|store| store.dying_segments()) > 0 {
+        store.with(|store| store.tie_own_records(now()))?;
         let syncer = store.with(|store| store.flush().map(|()| store.syncer()))?;
         syncer.round()?;
         removed += remove_dead(store)?;
@@ -140,6 +145,11 @@ fn checkpoint(store: &impl Shared, now: impl Fn() -> Now) -> Result<()> {
     while store.with(|store| store.capture(&mut checkpointer, CAPTURE))? {
         checkpointer.write(|| pause(store, &now))?;
         pause(store, &now)?;
+    }
+    store.with(|store| store.tie_own_records(now()))?;
+    if !checkpointer.wait_committed(COMMIT_PATIENCE) {
+        // Another time: the stream stands still, and so does what could be captured.
+        return Ok(());
     }
     checkpointer.finish()?;
     drop(store.with(|store| store.install_checkpoint(checkpointer)));

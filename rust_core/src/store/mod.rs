@@ -33,12 +33,14 @@ mod quota;
 mod read_only;
 mod removed;
 mod replay;
+mod replica;
 mod retention;
 mod send;
 mod send_once;
 mod slot;
 mod slots;
 mod state;
+mod state_digest;
 mod tick;
 mod timers;
 mod update;
@@ -78,6 +80,7 @@ use crate::wire::op::Op;
 use crate::wire::record::{FLAG_MORE, FLAG_REST};
 use checkpoint::Checkpoints;
 use indexes::SlotIx;
+use replica::Replica;
 use state::{Place, State};
 use waiters::Waiters;
 
@@ -147,6 +150,8 @@ pub struct Store {
     stuck: BTreeSet<u32>,
     /// What a reader of the log has not read yet.
     kept: Option<Retention>,
+    /// Its part in a cluster; none on a single node.
+    replica: Option<Replica>,
     damage: Vec<Damage>,
     _lock: Box<dyn std::marker::Send + Sync>,
 }

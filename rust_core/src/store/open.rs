@@ -8,6 +8,7 @@ use super::checkpoint::{Checkpoints, Ends, Loaded, load};
 use super::damage::{Damage, DamageKind, set_aside, write_down};
 use super::lost::Lost;
 use super::replay::Replay;
+use super::replica::{Replica, Ties};
 use super::waiters::Waiters;
 use super::{Options, Store};
 use crate::disk::Disk;
@@ -76,6 +77,17 @@ impl Store {
     /// Opens the store in `disk`, or makes a new one. `entropy` must be random: it keeps payloads
     /// from being mistaken for records.
     pub fn open(disk: Arc<dyn Disk>, options: Options, entropy: u64, now: Now) -> Result<Store> {
+        Store::open_as(disk, options, entropy, now, None)
+    }
+
+    /// With `ties`, only what is tied to the stream of a cluster counts: what lies behind it is cut off.
+    pub(super) fn open_as(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        entropy: u64,
+        now: Now,
+        mut ties: Option<Ties>,
+    ) -> Result<Store> {
         let lock = disk.lock().map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock => Error::Locked,
             _ => Error::io("lock", "the data directory", e),
@@ -87,12 +99,19 @@ impl Store {
         let mut damage = Vec::new();
         let mut on_disk = find_segments(&*disk, &names, &mut damage)?;
         let (loaded, mut checkpoints) = newest_checkpoint(&*disk, &names, now, &mut damage)?;
-        let Loaded { mut state, known, last_position, ends, .. } = loaded;
+        let Loaded { mut state, known, last_position, ends, tie, .. } = loaded;
         let start = checkpoints.newest.map_or(Lsn::NONE, |c| c.start);
         on_disk.last_number = on_disk.last_number.max(last_position.segment());
 
         let replay = Replay::new(&mut state, known);
-        damage.extend(replay_tail(&*disk, &mut on_disk, start, replay)?);
+        if let Some(ties) = &mut ties {
+            ties.begin(tie, last_position);
+        }
+        damage.extend(replay_tail(&*disk, &mut on_disk, start, replay, ties.as_mut())?);
+        if let Some(ties) = &ties {
+            ties.check()?;
+            ties.cut(&*disk, &mut on_disk.segments)?;
+        }
         damage.extend(on_disk.cut_short(&ends));
         on_disk.remove_unused(&*disk, start);
         state.count_out_all_removed();
@@ -122,6 +141,7 @@ impl Store {
             dying: Vec::new(),
             stuck: Default::default(),
             kept: None,
+            replica: ties.map(Replica::new),
             damage,
             _lock: lock,
         };
@@ -219,6 +239,7 @@ fn replay_tail(
     on_disk: &mut OnDisk,
     start: Lsn,
     mut replay: Replay<'_>,
+    mut ties: Option<&mut Ties>,
 ) -> Result<Vec<Damage>> {
     let mut before = start.segment();
     if start != Lsn::NONE && !on_disk.segments.contains_key(&before) {
@@ -242,16 +263,21 @@ fn replay_tail(
         let mut scan = Scan::new(&bytes, number, segment.salt, from);
         for found in scan.by_ref() {
             match found {
-                Found::Record { at, record } => replay.record(at, &record)?,
+                Found::Record { at, record } => match &mut ties {
+                    None => replay.record(at, &record)?,
+                    Some(ties) => ties.record(at, &record, &mut replay)?,
+                },
                 Found::Damage { at, bytes } => {
                     let mut damage = Damage::at(at, bytes.len() as u64, DamageKind::Record);
                     damage.set_aside = set_aside(disk, &damage.file, damage.offset, bytes);
                     replay.damaged(damage);
+                    ties.iter_mut().for_each(|ties| ties.damaged(at));
                 }
                 Found::Torn { at, bytes } => {
                     let mut damage = Damage::at(at, bytes.len() as u64, DamageKind::TornTail);
                     damage.set_aside = set_aside(disk, &damage.file, damage.offset, bytes);
                     replay.torn(damage);
+                    ties.iter_mut().for_each(|ties| ties.damaged(at));
                 }
             }
         }

@@ -27,6 +27,20 @@ const MAX_LOST: u64 = 1 << 20;
 pub struct Known(HashMap<u64, (SlotIx, Lsn), foldhash::fast::RandomState>);
 
 impl Known {
+    /// All mailboxes of a state that includes every record.
+    pub fn all(state: &State) -> Known {
+        let mut known = Known::default();
+        for (index, slot) in state.slots() {
+            known.add(slot.mailbox.number, index, Lsn::NONE);
+        }
+        known
+    }
+
+    /// The slot of a mailbox.
+    pub fn slot(&self, number: u64) -> Option<SlotIx> {
+        self.0.get(&number).map(|(index, _)| *index)
+    }
+
     /// Adds a mailbox whose state includes every record before `captured_at`.
     pub fn add(&mut self, number: u64, index: SlotIx, captured_at: Lsn) {
         self.0.insert(number, (index, captured_at));
@@ -131,9 +145,14 @@ impl<'s> Replay<'s> {
     }
 
     /// Ends the replay; an incomplete unit at the very end never happened. Returns the damage found.
-    pub fn finish(mut self) -> Vec<Damage> {
+    pub fn finish(self) -> Vec<Damage> {
+        self.end().0
+    }
+
+    /// The same, and the mailboxes that are there now.
+    pub fn end(mut self) -> (Vec<Damage>, Known) {
         self.damage.extend(self.orphans.into_iter().map(|(_, damage)| damage));
-        self.damage
+        (self.damage, self.known)
     }
 
     fn finish_unit(&mut self) -> Result<()> {
@@ -158,6 +177,8 @@ impl<'s> Replay<'s> {
         }
         let place = Place { at, len: Log::record_len(body.len()) as u32 };
         match op {
+            // Says where the stream of a cluster stands, and changes nothing.
+            Op::Tied(_) => {}
             Op::Opened { epoch, .. } => self.state.epoch = self.state.epoch.max(epoch),
             Op::MailboxCreated { created_ms, expires_ms, address, desc, policy } => {
                 let policy = match Policy::decode(policy) {
@@ -265,6 +286,7 @@ impl<'s> Replay<'s> {
             | Op::MailboxRemoved { .. }
             | Op::Updated(_)
             | Op::Message(_)
+            | Op::Tied(_)
             | Op::Delayed(_) => {}
         }
         Some(())

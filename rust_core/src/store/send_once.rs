@@ -109,6 +109,15 @@ impl State {
         }
     }
 
+    /// The same without the timer, on nodes whose timers rest.
+    pub fn forget_sent_ids_now(&mut self, index: SlotIx, now: Now) {
+        let sent_ids = self.slot_mut(index).and_then(|slot| slot.mailbox.sent_ids_mut());
+        if let Some(timer) = sent_ids.and_then(|sent_ids| sent_ids.timer.take()) {
+            self.timers.wall.cancel(timer);
+        }
+        self.forget_sent_ids(index, now);
+    }
+
     /// The window of a mailbox has changed: ids that are out of it go from now on.
     pub fn retime_sent_ids(&mut self, index: SlotIx) {
         let sent_ids = self.slot_mut(index).and_then(|slot| slot.mailbox.sent_ids_mut());

@@ -30,6 +30,10 @@ impl Store {
     /// Does what is due. Every command does this first; the event loop does it when
     /// [`Store::sleep_ms`] has passed. True if more is due already.
     pub fn tick(&mut self, now: Now) -> bool {
+        if self.is_follower() {
+            // Only a leader decides. What it removed is counted out all the same.
+            return self.state.count_out_removed(AT_ONCE);
+        }
         let mut due = Vec::new();
         let more = self.state.timers.advance(now, AT_ONCE, &mut due);
         if !due.is_empty() {

@@ -7,3 +7,4 @@ pub mod op;
 pub mod record;
 pub mod section;
 pub mod stamp;
+pub mod tie;

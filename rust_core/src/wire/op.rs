@@ -6,6 +6,7 @@
 use super::bytes::{Put, Reader};
 use super::mailbox_ops::{Purged, SentOnce, Updated};
 use super::stamp::{DeadLetter, Stamp, cause};
+use super::tie::TieRecord;
 
 /// Kind numbers.
 pub mod kind {
@@ -54,9 +55,12 @@ pub mod kind {
     /// A message was sent with an id.
     pub const SENT_ONCE: u8 = 22;
 
+    /// The log up to here is what the stream of a cluster holds up to a place.
+    pub const TIED: u8 = 32;
+
     /// Whether this version knows a kind.
     pub fn is_known(kind: u8) -> bool {
-        matches!(kind, OPENED..=SENT_ONCE)
+        matches!(kind, OPENED..=SENT_ONCE | TIED)
     }
 }
 
@@ -315,6 +319,8 @@ pub enum Op<'a> {
     Purged(Purged<'a>),
     /// A message was sent with an id.
     SentOnce(SentOnce<'a>),
+    /// The log up to here is what the stream of a cluster holds up to a place.
+    Tied(TieRecord),
 }
 
 impl<'a> Op<'a> {
@@ -343,6 +349,7 @@ impl<'a> Op<'a> {
             Op::Updated(_) => kind::UPDATED,
             Op::Purged(_) => kind::PURGED,
             Op::SentOnce(_) => kind::SENT_ONCE,
+            Op::Tied(_) => kind::TIED,
         }
     }
 
@@ -367,6 +374,7 @@ impl<'a> Op<'a> {
             Op::Updated(updated) => updated.max_len(),
             Op::Purged(purged) => purged.max_len(),
             Op::SentOnce(sent) => sent.max_len(),
+            Op::Tied(_) => TieRecord::MAX_LEN,
             Op::Opened { .. } | Op::DelayEnded { .. } | Op::IdsReserved { .. } => 32,
         }
     }
@@ -420,6 +428,7 @@ impl<'a> Op<'a> {
             Op::Updated(updated) => updated.encode(out),
             Op::Purged(purged) => purged.encode(out),
             Op::SentOnce(sent) => sent.encode(out),
+            Op::Tied(tie) => tie.encode(out),
         }
     }
 
@@ -458,6 +467,7 @@ impl<'a> Op<'a> {
             kind::UPDATED => Updated::decode(&mut from).map(Op::Updated),
             kind::PURGED => Purged::decode(&mut from).map(Op::Purged),
             kind::SENT_ONCE => SentOnce::decode(&mut from).map(Op::SentOnce),
+            kind::TIED => TieRecord::decode(&mut from).map(Op::Tied),
             _ => return Ok(None),
         };
         op.map(Some).ok_or(Malformed)

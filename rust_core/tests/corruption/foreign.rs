@@ -122,8 +122,8 @@ fn with_section(index: usize, change: impl Fn(&mut u8, &mut Vec<u8>)) -> (SimDis
 
 #[test]
 fn an_unknown_checkpoint_version_is_refused() {
-    let (disk, at) = with_section(0, |_, body| body[0] = 3);
-    assert_refused(&disk, &names::checkpoint(1), at, "a checkpoint of version 3");
+    let (disk, at) = with_section(0, |_, body| body[0] = 4);
+    assert_refused(&disk, &names::checkpoint(1), at, "a checkpoint of version 4");
 }
 
 #[test]

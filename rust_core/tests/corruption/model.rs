@@ -261,7 +261,7 @@ impl MailboxModel {
                 self.ids(ranges);
                 self.groups.entry(group.to_owned()).or_default();
             }
-            Op::SentOnce(_) => {}
+            Op::SentOnce(_) | Op::Tied(_) => {}
             Op::Updated(updated) => {
                 self.policy = Policy::decode(updated.policy).unwrap().unwrap();
                 self.expires_ms = updated.expires_ms;

@@ -97,7 +97,12 @@ pub struct World {
 impl World {
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<World> {
         let store = open(&disk, options, START)?;
-        Ok(World {
+        Ok(World::around(store, disk, options))
+    }
+
+    /// Goes on with a store that is open.
+    pub fn around(store: Store, disk: Arc<dyn Disk>, options: Options) -> World {
+        World {
             disk,
             options,
             store: Some(RefCell::new(store)),
@@ -108,7 +113,7 @@ impl World {
             given_for_sure: Given::new(),
             ends: Vec::new(),
             acknowledged: None,
-        })
+        }
     }
 
     /// Does the next step. An error is one of the disk: refusals are part of the script.

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;
 
 use super::format::{
-    END, Ends, HEAD, Head, LANE, MAGIC, MAILBOX, SEGMENTS, SENT_IDS, StoredMailbox, VERSION,
-    decode_part, decode_sent_ids,
+    END, Ends, HEAD, Head, LANE, MAGIC, MAILBOX, SEGMENTS, SENT_IDS, StoredMailbox, TIE,
+    TIED_VERSION, decode_part, decode_sent_ids,
 };
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
@@ -17,6 +17,7 @@ use crate::log::names;
 use crate::mailbox::{Lane, Level, Policy, Sent};
 use crate::wire::bytes::Reader;
 use crate::wire::section;
+use crate::wire::tie::TieRecord;
 
 /// Bytes read at a time, unless one section has more.
 const READ: usize = 1 << 18;
@@ -29,6 +30,7 @@ const THREADS: usize = 2;
 pub enum Section {
     Head(Head),
     Segments(Ends),
+    Tie(TieRecord),
     Mailbox(Box<StoredMailbox>, Policy),
     Lane(Level, Lane),
     SentIds(Vec<Sent>),
@@ -67,7 +69,7 @@ impl Section {
         let section =
             match kind {
                 HEAD => Head::decode(body).map(|head| match head.version {
-                    1..=VERSION => Section::Head(head),
+                    1..=TIED_VERSION => Section::Head(head),
                     other => Section::Newer(format!("a checkpoint of version {other}")),
                 }),
                 MAILBOX => StoredMailbox::decode(body).and_then(|(mailbox, policy)| {
@@ -78,6 +80,7 @@ impl Section {
                 }),
                 LANE => decode_part(body).map(|(level, part)| Section::Lane(level, part)),
                 SEGMENTS => Ends::decode(body).map(Section::Segments),
+                TIE => TieRecord::decode(&mut Reader::new(body)).map(Section::Tie),
                 SENT_IDS => decode_sent_ids(body).map(Section::SentIds),
                 END => Reader::new(body).u64().map(|sections| Section::End { sections }),
                 other => Some(Section::Newer(format!("a section of kind {other}"))),

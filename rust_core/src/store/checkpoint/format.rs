@@ -29,6 +29,11 @@ pub const SEGMENTS: u8 = 5;
 /// Sections with ids of sends, after their mailbox's.
 pub const SENT_IDS: u8 = 6;
 
+/// A section that ties the checkpoint to the stream of a cluster, after the head; only there, and then the version is 3.
+pub const TIE: u8 = 16;
+/// The version with such a section.
+pub const TIED_VERSION: u32 = 3;
+
 /// Most ids of a section.
 const IDS_IN_A_SECTION: usize = 1024;
 

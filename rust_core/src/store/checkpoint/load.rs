@@ -11,6 +11,7 @@ use crate::store::indexes::SlotIx;
 use crate::store::replay::Known;
 use crate::store::state::{Place, State};
 use crate::time::Now;
+use crate::wire::tie::TieRecord;
 
 /// A state as of a checkpoint.
 pub struct Loaded {
@@ -22,13 +23,16 @@ pub struct Loaded {
     pub last_position: Lsn,
     /// Where the records of segments ended; empty in a checkpoint of an early version.
     pub ends: Ends,
+    /// Where the stream of a cluster stood at the start.
+    pub tie: Option<TieRecord>,
 }
 
 impl Loaded {
     /// The state of a store that has no checkpoint.
     pub fn nothing(now: Now) -> Loaded {
         let (state, known) = (State::new(now), Known::default());
-        Loaded { state, known, on_disk: None, last_position: Lsn::NONE, ends: Ends::default() }
+        let ends = Ends::default();
+        Loaded { state, known, on_disk: None, last_position: Lsn::NONE, ends, tie: None }
     }
 }
 
@@ -52,6 +56,10 @@ pub fn load(disk: &dyn Disk, number: u32, now: Now) -> Result<Option<Loaded>> {
             Section::Segments(ends) if known => {
                 count += 1;
                 loaded.ends = ends;
+            }
+            Section::Tie(tie) if known => {
+                count += 1;
+                loaded.tie = Some(tie);
             }
             Section::Mailbox(stored, policy) if known => {
                 count += 1;

@@ -1,10 +1,12 @@
 //! Making a checkpoint in small steps: capture under the store's lock, write without it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::OnDisk;
 use super::format::{
-    Captured, END, Ends, HEAD, Head, MAGIC, SEGMENTS, VERSION, encode_part, encode_sent_ids,
+    Captured, END, Ends, HEAD, Head, MAGIC, SEGMENTS, TIE, TIED_VERSION, VERSION, encode_part,
+    encode_sent_ids,
 };
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
@@ -27,6 +29,8 @@ pub struct Checkpointer {
     number: u32,
     start: Lsn,
     log_bytes: u64,
+    /// The last position anything was captured at.
+    captured_to: Lsn,
     next_slot: u32,
     captured: Vec<Captured>,
     /// Sections behind the head so far.
@@ -83,10 +87,15 @@ impl Store {
         let start = self.log.end();
         let (epoch, next_number) = (self.state.epoch, self.state.next_number);
         let mut buffer = MAGIC.to_vec();
-        let head = Head { version: VERSION, start, epoch, next_number };
+        let tie = self.next_tie();
+        let version = if tie.is_some() { TIED_VERSION } else { VERSION };
+        let head = Head { version, start, epoch, next_number };
         section::append(&mut buffer, HEAD, |out| head.encode(out));
         let ends = Ends(self.log.segments().iter().map(|(&n, segment)| (n, segment.end)).collect());
         section::append(&mut buffer, SEGMENTS, |out| ends.encode(out));
+        if let Some(tie) = tie {
+            section::append(&mut buffer, TIE, |out| tie.encode(out));
+        }
         Ok(Checkpointer {
             disk,
             syncer: self.syncer(),
@@ -94,9 +103,10 @@ impl Store {
             number,
             start,
             log_bytes: self.log.appended(),
+            captured_to: start,
             next_slot: 0,
             captured: Vec::new(),
-            sections: 1,
+            sections: 1 + u64::from(tie.is_some()),
             buffer,
             written: 0,
             named: false,
@@ -106,6 +116,7 @@ impl Store {
     /// Captures up to `budget` more mailboxes; false when all have been.
     pub fn capture(&mut self, checkpointer: &mut Checkpointer, budget: usize) -> Result<bool> {
         let at = self.log.end();
+        checkpointer.captured_to = at;
         let from = checkpointer.next_slot;
         let mut weight = 0;
         for index in self.state.indexes(from).take(budget) {
@@ -157,8 +168,17 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Makes the checkpoint durable. The log goes first: a checkpoint must not know more than it.
+    /// Waits until the cluster's stream has what was captured, but not for ever; whether it does.
+    pub fn wait_committed(&self, patience: Duration) -> bool {
+        self.syncer.wait_committed(self.captured_to, patience)
+    }
+
+    /// Makes the checkpoint durable. The log goes first: a checkpoint must not know more than it, nor than the stream
+    /// of a cluster, since what is not in there may be cut off.
     pub fn finish(&mut self) -> Result<()> {
+        if !self.syncer.is_committed(self.captured_to) {
+            return Err(Error::StreamBehind);
+        }
         self.write(|| Ok(()))?;
         let sections = self.sections;
         section::append(&mut self.buffer, END, |out| out.put_u64(sections));

@@ -1,0 +1,12 @@
+//! A leader's records on other nodes: equal state at equal places of the stream, at every point at which power can fail.
+#![allow(clippy::unwrap_used)]
+
+mod follower;
+mod leader;
+mod nodes;
+#[allow(dead_code)]
+#[path = "../crash/script.rs"]
+mod script;
+#[allow(dead_code)]
+#[path = "../crash/world.rs"]
+mod world;
