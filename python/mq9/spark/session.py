@@ -15,7 +15,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     # Without it Spark refuses any Python data source that takes filters.
     "spark.sql.python.filterPushdown.enabled": "true",
-    # Streams remember every message: on disk, not on the heap.
+    # What streams remember that users write themselves: on disk, not on the heap.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
