@@ -493,6 +493,9 @@ class Store:
         newest: bool = False,
         now: _Now = None,
     ) -> list[Message]: ...
+    def read_inbox(
+        self, address: str, max_msgs: int, max_bytes: int, *, now: _Now = None
+    ) -> tuple[int, list[Message]]: ...
     def query_delayed(
         self,
         address: str,

@@ -13,6 +13,17 @@ pub const ACK: &[u8] = b"$mq9.AI.MSG.ACK.";
 /// Where deliveries of the raw format are acknowledged: then group in base64url, `msg_id`, address.
 pub const RAW_ACK: &[u8] = b"$mq9.AI.MSG.RACK.";
 
+/// Where the first dialect sends and listens: then address and priority.
+pub const INBOX: &[u8] = b"$mq9.AI.INBOX.";
+/// Where the second dialect does: then the address and, but for `normal`, the priority.
+pub const MAILBOX_MSG: &[u8] = b"$mq9.AI.MAILBOX.MSG.";
+/// Where a message is deleted: then address and `msg_id`.
+pub const DELETE: &[u8] = b"$mq9.AI.MSG.DELETE.";
+/// The same in the second dialect.
+pub const MAILBOX_DELETE: &[u8] = b"$mq9.AI.MAILBOX.DELETE.";
+/// Where everybody is told: then domain and event.
+pub const BROADCAST: &[u8] = b"$mq9.AI.BROADCAST.";
+
 /// The members a reply has besides `error`, here with the values they have in a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
@@ -24,6 +35,8 @@ pub enum Shape {
     Messages,
     /// No JSON: messages of their own, and a status.
     Raw,
+    /// With `mail_id`, `unread` and `messages`.
+    Unread,
     /// With `deleted`.
     Deleted,
     /// With `mail_address`.
@@ -49,6 +62,7 @@ impl Shape {
             Shape::Plain | Shape::Raw => "}",
             Shape::Sent => r#","msg_id":-1}"#,
             Shape::Messages => r#","messages":[]}"#,
+            Shape::Unread => r#","mail_id":"","unread":0,"messages":[]}"#,
             Shape::Deleted => r#","deleted":false}"#,
             Shape::Created => r#","mail_address":""}"#,
             Shape::Removed => r#","removed":false}"#,
@@ -99,13 +113,18 @@ pub struct Command {
 }
 
 /// All of them.
-pub const COMMANDS: [Command; 18] = [
+pub const COMMANDS: [Command; 23] = [
     command("MSG.SEND.", By::Partition, Shape::Sent),
     command("MSG.FETCH.", By::Partition, Shape::Messages),
     command("MSG.ACK.", By::Partition, Shape::Plain),
     command("MSG.RACK.", By::Partition, Shape::Plain),
+    command("INBOX.", By::Partition, Shape::Sent),
+    command("MAILBOX.MSG.", By::Partition, Shape::Sent),
+    command("BROADCAST.", By::Partition, Shape::Sent),
     command("MSG.QUERY.", By::Caller, Shape::Messages),
     command("MSG.DELETE.", By::Caller, Shape::Deleted),
+    command("MAILBOX.QUERY.", By::Caller, Shape::Unread),
+    command("MAILBOX.DELETE.", By::Caller, Shape::Deleted),
     command("MAILBOX.CREATE", By::CallerForUser, Shape::Created),
     command("MAILBOX.UPDATE.", By::CallerForUser, Shape::Created),
     command("MAILBOX.REMOVE.", By::CallerForUser, Shape::Removed),

@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "front": {"nats", "router", "timer", "commands"},
     "store": {"error", "time", "disk", "wire", "log", "timer", "mailbox", "group"},
     "protocol": {"error", "wire", "mailbox", "store", "nats", "commands"},
-    "partition": {"error", "time", "log", "store", "protocol", "front", "commands"},
+    "partition": {"error", "time", "log", "mailbox", "store", "protocol", "front", "commands"},
     "engine": {"time", "log", "store", "protocol", "front", "partition", "commands"},
 }
 

@@ -120,7 +120,7 @@ def test_a_publish_that_cannot_be_carried_out_is_told_to_its_client_and_counted(
 
 def test_a_request_to_an_unknown_command_gets_an_error_that_names_it(mail: Mail) -> None:
     """Rather than the silence of a server that has nobody for it."""
-    for command in ("MSG.SENT.box", "MAILBOX.MADE", "NONSENSE", "INBOX.box.none"):
+    for command in ("MSG.SENT.box", "MAILBOX.MADE", "NONSENSE", "INBOXES.box.none"):
         assert mail.text(command) == f'{{"error":"unknown command \\"{command}\\""}}'
 
 

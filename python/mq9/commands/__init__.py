@@ -17,6 +17,7 @@ from mq9.commands.public import PublicMailboxes
 from mq9.commands.query import Query
 from mq9.commands.remove import Purge, Remove
 from mq9.commands.tokens import Tokens
+from mq9.commands.unread import Unread
 from mq9.commands.update import Update
 from mq9.commands.watch import Watch
 from mq9.registry.registry import Registry
@@ -44,7 +45,8 @@ class Commands:
             RemoveGroup(store, owners).command,
             Purge(store, owners).command,
             Query(server).command,
-            Delete(store).command,
+            *Delete(store).commands,
+            Unread(server, owners).command,
             public.command,
             admin.status,
             admin.list,

@@ -1,4 +1,7 @@
-"""MSG.DELETE: one message of a mailbox, which may be delayed. The payload is not looked at."""
+"""MSG.DELETE and MAILBOX.DELETE: one message of a mailbox, which may be delayed.
+
+The payload is not looked at.
+"""
 
 from mq9.commands.address import check_address
 from mq9.commands.dispatcher import Call, Command
@@ -17,11 +20,12 @@ class DeleteReply(Reply):
 
 
 class Delete:
-    """Carries out MSG.DELETE."""
+    """Carries out MSG.DELETE and MAILBOX.DELETE."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.command = Command("MSG.DELETE.>", self._answer, limit=None)
+        names = ("MSG.DELETE.>", "MAILBOX.DELETE.>")
+        self.commands = [Command(name, self._answer, limit=None) for name in names]
 
     def _answer(self, call: Call) -> DeleteReply:
         address, dot, last = call.tail.rpartition(".")

@@ -13,6 +13,7 @@ mod connection;
 mod enum_names;
 mod errors;
 mod export;
+mod fetching;
 mod json;
 mod messages;
 mod panics;

@@ -120,7 +120,7 @@ impl Sent {
                 let NewMessage { level, payload, key, tags, headers, delay_ms, ttl_ms } =
                     message.get();
                 let (level, delay_ms, ttl_ms) = (*level, *delay_ms, *ttl_ms);
-                Send { level, key, tags, headers, payload, delay_ms, ttl_ms }
+                Send { level, key, tags, headers, payload, delay_ms, ttl_ms, memory: false }
             }
         }
     }

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{
-    Ack, Changes, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Options, Query, Quotas,
-    Retention,
+    self as core, Ack, Changes, Fetch, NewMailbox, Options, PushLimits, Query, Quotas, Retention,
 };
 use mq9_runtime::{OpenStore, clock};
 use pyo3::prelude::*;
@@ -17,7 +16,8 @@ use crate::access::{Access, Core, Given};
 use crate::batch::{append_many, number_of};
 use crate::enum_names;
 use crate::errors::{Failure, Result};
-use crate::messages::{Completion, Message, Sent, Waiting, to_python};
+use crate::fetching;
+use crate::messages::{Completion, Message, Sent, to_python};
 use crate::policy_changes::PolicyChanges;
 use crate::types::{Damage, MailboxInfo, StoreInfo};
 use crate::wait::wait_durable;
@@ -270,8 +270,9 @@ impl Store {
         self.access.write(py, now, move |store, now| {
             let (key, tags) = (&*key, &*tags);
             let (payload, headers) = (&*payload, headers.as_deref().unwrap_or_default());
+            let memory = false;
             let message =
-                mq9_core::store::Send { level, key, tags, headers, payload, delay_ms, ttl_ms };
+                core::Send { level, key, tags, headers, payload, delay_ms, ttl_ms, memory };
             store.send(&address, &message, now).map(number_of)
         })
     }
@@ -303,13 +304,7 @@ impl Store {
     ) -> Result<Bound<'py, PyAny>> {
         let start = enum_names::start(deliver, from_time_ms, from_id)?;
         let max_level = enum_names::level("max_level", max_level)?;
-        if group.is_none() && (member.is_some() || force) {
-            let field = if force { "force" } else { "member" };
-            return Err(Failure::invalid(field, "it needs a group"));
-        }
-        let member = member.map_or(MemberId::Conn, |name| MemberId::Named(name.to_owned()));
-        let group = group.map(|name| GroupFetch { name: name.to_owned(), member, force });
-        let keeps_position = group.is_some();
+        let group = fetching::group_of(group, member, force)?;
         let request = Fetch {
             address,
             group,
@@ -323,16 +318,7 @@ impl Store {
             conn,
             user: None,
         };
-        let fetch = move |store: &mut Core, now| store.fetch(request, now);
-        let outcome = if keeps_position {
-            self.access.write(py, now, fetch)
-        } else {
-            self.access.read(py, now, fetch)
-        }?;
-        Ok(match outcome {
-            FetchOutcome::Messages(batch) => to_python(py, &batch)?.into_pyobject(py)?,
-            FetchOutcome::Waiting(waiter) => Bound::new(py, Waiting { waiter })?.into_any(),
-        })
+        fetching::fetch(&self.access, py, request, now)
     }
 
     /// Takes the answers of fetches whose wait is over.
@@ -342,8 +328,7 @@ impl Store {
             store.tick(now);
             Ok(store.completions(now))
         })?;
-        let completions = done.into_iter().map(|completion| Completion::new(py, completion));
-        Ok(completions.collect::<PyResult<_>>()?)
+        Ok(done.into_iter().map(|done| Completion::new(py, done)).collect::<PyResult<_>>()?)
     }
 
     /// Gives up a wait; true if it was waiting.
@@ -412,6 +397,22 @@ impl Store {
             store.query(&address, &query, now)
         })?;
         Ok(to_python(py, &batch)?)
+    }
+
+    /// Gives messages of the inbox that nobody has read, and has them read: how many there were, and some of them.
+    #[pyo3(signature = (address, max_msgs, max_bytes, *, now=None))]
+    fn read_inbox(
+        &self,
+        py: Python<'_>,
+        address: String,
+        max_msgs: usize,
+        max_bytes: u64,
+        now: Given,
+    ) -> Result<(u64, Vec<Py<Message>>)> {
+        let limits = PushLimits { max_msgs, max_bytes };
+        let read = move |store: &mut Core, now| store.read_inbox(&address, limits, now);
+        let (unread, batch) = self.access.write(py, now, read)?;
+        Ok((unread, to_python(py, &batch)?))
     }
 
     /// Delayed messages in the order they were sent; `msg_id` is the delay number, `create_ms` when they are due.
@@ -550,8 +551,7 @@ impl Store {
 
     /// Keeps segments from `segment` on for a reader of the log, dead ones up to `most_bytes`; 0 keeps none.
     fn keep_segments(&self, py: Python<'_>, segment: u32, most_bytes: u64) -> Result<()> {
-        let kept = Retention { from_segment: segment, most_bytes };
-        let kept = (most_bytes > 0).then_some(kept);
+        let kept = (most_bytes > 0).then_some(Retention { from_segment: segment, most_bytes });
         self.access.read(py, None, move |store, _| {
             store.keep(kept);
             Ok(())

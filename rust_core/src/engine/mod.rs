@@ -106,7 +106,10 @@ impl Engine {
 
     /// Whether something was done since [`Engine::settle`] that it has to finish, or something is due.
     pub fn wants_to_settle(&self, now: Moment) -> bool {
-        self.partition.is_used() || self.front.may_have_room() || self.due_in_ms(now) == Some(0)
+        self.partition.is_used()
+            || self.front.may_have_room()
+            || self.front.has_news_for_readers()
+            || self.due_in_ms(now) == Some(0)
     }
 
     /// Does what is due, writes what was logged, and lets the replies go that are true by now.
@@ -135,6 +138,11 @@ impl Engine {
         if self.front.is_holding() {
             let mut access = self.partition.access(now.into());
             self.front.retry_held(&mut access, now.mono_us);
+        }
+        let pushed = settled.and_then(|of| self.partition.push(&mut self.front, &of, now.into()));
+        if let Some(sleep_ms) = pushed {
+            let due_ms = now.mono_ms().saturating_add(sleep_ms);
+            self.partition_due_ms = Some(self.partition_due_ms.map_or(due_ms, |at| at.min(due_ms)));
         }
     }
 

@@ -97,6 +97,13 @@ pub(super) struct Conn {
     pub replies: Replies,
     /// A wildcard subscription reaches into what the client must not read.
     pub filtered: bool,
+    /// A reader of a mailbox waits until some of the output has gone.
+    pub thirsty: bool,
+    /// Pings that were written, and pongs that came.
+    pub pings: u64,
+    pub pongs: u64,
+    /// The ping whose pong somebody waits for.
+    pub sign: Option<u64>,
     pub ping: Option<TimerKey>,
     pub pings_out: u32,
     pub ping_sent_us: Option<u64>,
@@ -161,6 +168,10 @@ impl Conn {
             inbox: Route::default(),
             replies: Replies::default(),
             filtered: false,
+            thirsty: false,
+            pings: 0,
+            pongs: 0,
+            sign: None,
             ping: None,
             pings_out: 0,
             ping_sent_us: None,

@@ -225,7 +225,7 @@ impl Front {
                 if self.logging {
                     self.log_said(id, &command, &input[..line]);
                 }
-                self.carry_out(id, command, now_us);
+                self.carry_out(id, command, handler, now_us);
                 Next::Done(line)
             }
             Decoded::Incomplete => Next::Stop,
@@ -324,10 +324,18 @@ impl Front {
         Next::Done(whole.min(available))
     }
 
-    fn carry_out(&mut self, id: ConnId, command: Command<'_>, now_us: u64) {
+    fn carry_out(
+        &mut self,
+        id: ConnId,
+        command: Command<'_>,
+        handler: &mut dyn Handler,
+        now_us: u64,
+    ) {
         match command {
             Command::Publish(_) => unreachable!("publishing has its own path"),
-            Command::Subscribe { subject, queue, sid } => self.subscribe(id, subject, queue, sid),
+            Command::Subscribe { subject, queue, sid } => {
+                self.subscribe(id, subject, queue, sid, handler);
+            }
             Command::Unsubscribe { sid, max } => self.unsubscribe(id, sid, max),
             Command::Ping => self.write(id, b"PONG\r\n"),
             Command::Pong => self.pong(id, now_us),

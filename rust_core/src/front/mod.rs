@@ -14,6 +14,7 @@ mod output;
 mod permissions;
 mod protocol_log;
 mod publish;
+mod push;
 mod replies;
 mod subscribe;
 mod timers;
@@ -26,13 +27,15 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::commands::PREFIX as RESERVED;
-use crate::router::{Router, SubId};
+use crate::router::Router;
+pub use crate::router::SubId;
 use crate::timer::Wheel;
 use buffer_pool::BufferPool;
 use conn::{Conn, Phase};
 pub use conn::{ConnStats, Terms};
 pub use permissions::{InvalidSubject, Permissions, PermissionsBuilder};
 pub use protocol_log::ProtocolLine;
+pub use push::{Outlet, Room, Subscribing};
 pub use subscribe::SubscriptionInfo;
 use timers::Alarm;
 pub use trace::Trace;
@@ -135,6 +138,13 @@ pub trait Handler {
     /// it was published.
     fn enforce(&mut self, cid: u64, rules: &Permissions) -> Vec<Vec<u8>>;
 
+    /// Feeds a subscription to a subject of the server, and says by which number; or why it is not fed, in words if it
+    /// asks for something that is not there.
+    fn subscribe(&mut self, wish: &Subscribing<'_>) -> Result<u64, Option<String>>;
+
+    /// Whether a subscription that is fed may still be, under these rules; it is fed by them from now on.
+    fn may_feed(&mut self, reader: u64, rules: Option<&Permissions>) -> bool;
+
     /// Whether a connection may ask for more, or must first be given what it asked for: `most` bytes can be for it at
     /// once.
     fn has_room(&self, cid: u64, most: usize) -> bool;
@@ -161,6 +171,14 @@ impl Handler for () {
 
     fn enforce(&mut self, _cid: u64, _rules: &Permissions) -> Vec<Vec<u8>> {
         Vec::new()
+    }
+
+    fn subscribe(&mut self, _wish: &Subscribing<'_>) -> Result<u64, Option<String>> {
+        Err(None)
+    }
+
+    fn may_feed(&mut self, _reader: u64, _rules: Option<&Permissions>) -> bool {
+        true
     }
 
     fn has_room(&self, _cid: u64, _most: usize) -> bool {
@@ -250,6 +268,8 @@ pub struct Front {
     held: Vec<ConnId>,
     /// One of those may have room since they were last tried.
     room: bool,
+    /// What readers of mailboxes are to be told.
+    pushing: push::Pushing,
     /// Connections with output that has not been offered to the caller.
     dirty: Vec<ConnId>,
     events: VecDeque<Event>,
@@ -284,6 +304,7 @@ impl Front {
             services: Vec::new(),
             held: Vec::new(),
             room: false,
+            pushing: push::Pushing::default(),
             dirty: Vec::new(),
             events: VecDeque::new(),
             timers: Wheel::new(now_us / 1000),

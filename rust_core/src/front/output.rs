@@ -37,6 +37,10 @@ impl Front {
         self.room |= bytes > 0;
         let Some(conn) = self.conn_mut(id) else { return };
         conn.written = conn.written.saturating_add(bytes).min(conn.output.len());
+        if conn.thirsty {
+            self.note_room(id);
+        }
+        let Some(conn) = self.conn_mut(id) else { return };
         if conn.written < conn.output.len() {
             // Bytes move once at most, however small the pieces are that the socket takes.
             if conn.written >= conn.output.len() / 2 {
@@ -91,6 +95,7 @@ impl Front {
         let Some(conn) = self.conn_mut(id) else { return };
         conn.in_flight = 0;
         self.room = true;
+        self.note_room(id);
         let Some(conn) = self.conn(id) else { return };
         let waiting = !conn.unwritten().is_empty();
         self.unblocked(id);

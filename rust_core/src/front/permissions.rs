@@ -1,7 +1,9 @@
 //! What a client may publish and subscribe to.
 
+use smallvec::{SmallVec, smallvec};
+
 use super::replies::Allowance;
-use crate::commands::{ACK, RAW_ACK};
+use crate::commands::{ACK, DELETE, INBOX, MAILBOX_DELETE, MAILBOX_MSG, RAW_ACK, SEND};
 use crate::nats;
 use crate::router::Patterns;
 
@@ -75,6 +77,12 @@ impl Permissions {
         }
         self.publish_allow.as_ref().is_none_or(|allow| allow.matches(subject))
             && !self.publish_deny.matches(subject)
+            && !stands_for(subject).iter().any(|command| self.publish_deny.matches(command))
+    }
+
+    /// Whether publishing to `subject` is denied by name, not for want of being allowed.
+    pub fn denies_publish(&self, subject: &[u8]) -> bool {
+        self.publish_deny.matches(subject)
     }
 
     /// Whether `subject` may be subscribed to, in the queue group if one is named.
@@ -96,6 +104,17 @@ impl Permissions {
     pub fn may_receive(&self, subject: &[u8]) -> bool {
         !self.delivery_deny.matches(subject)
     }
+}
+
+/// The commands that a subject of the older dialects may stand for: whether its end is a priority is not known here.
+fn stands_for(subject: &[u8]) -> SmallVec<[Vec<u8>; 2]> {
+    if let Some(tail) = subject.strip_prefix(MAILBOX_DELETE) {
+        return smallvec![[DELETE, tail].concat()];
+    }
+    let tail = [INBOX, MAILBOX_MSG].iter().find_map(|prefix| subject.strip_prefix(*prefix));
+    let Some(tail) = tail else { return smallvec![] };
+    let address = tail.iter().rposition(|&byte| byte == b'.').map(|end| &tail[..end]);
+    [Some(tail), address].into_iter().flatten().map(|tail| [SEND, tail].concat()).collect()
 }
 
 /// The ACK that a message to the reply subject of a raw delivery stands for.

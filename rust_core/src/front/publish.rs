@@ -2,10 +2,10 @@
 
 use super::trace;
 use super::{Call, ConnId, Event, Front, Handled, Handler, RESERVED, Request};
-use crate::commands::{self, By, RAW_ACK};
+use crate::commands::{self, BROADCAST, By, RAW_ACK};
 use crate::front::deliver::Message;
 use crate::nats::{self, Publish};
-use crate::router::{Hit, Matches};
+use crate::router::{Hit, InterestId, Matches};
 
 /// Reply subjects that only a server may use.
 const RESERVED_REPLIES: [&[u8]; 3] = [b"_R_.", b"_GR_.", b"$JS.ACK."];
@@ -93,7 +93,15 @@ impl Front {
                 body,
             };
             let only_traced = asked.is_some_and(|asked| asked.only);
-            if publish.subject.starts_with(RESERVED) && !only_traced {
+            if publish.subject.starts_with(BROADCAST) && !only_traced {
+                if verbose {
+                    self.write(id, b"+OK\r\n");
+                }
+                let heard = self.broadcast(&message, route.matches(), now_us);
+                if heard == 0 && no_responders {
+                    self.write_no_responders(id, publish);
+                }
+            } else if publish.subject.starts_with(RESERVED) && !only_traced {
                 if self.command(id, &message, handler) {
                     self.trace_served(publish.subject);
                     if verbose {
@@ -124,6 +132,15 @@ impl Front {
             conn.route = route;
         }
         self.end_trace();
+    }
+
+    /// Tells all who listen to broadcasts: whoever listens to more by a wildcard is not among them.
+    fn broadcast(&mut self, message: &Message<'_>, matches: &Matches, now_us: u64) -> usize {
+        let of_broadcasts = |&&interest: &&InterestId| {
+            self.router.interest_at(interest).subject().starts_with(BROADCAST)
+        };
+        let matches: Matches = matches.iter().filter(of_broadcasts).copied().collect();
+        self.deliver(message, &matches, now_us)
     }
 
     /// Answers a connection at `subject`, where its own subscriptions hear it and no others: whoever

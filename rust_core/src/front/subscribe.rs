@@ -1,7 +1,11 @@
 //! Clients begin and end subscriptions.
 
+use std::borrow::Cow;
+
 use super::publish::violation;
+use super::push::Subscribing;
 use super::{ConnId, Front, Handler, RESERVED};
+use crate::commands::{BROADCAST, INBOX, MAILBOX_MSG};
 use crate::nats;
 use crate::router::{Sid, SubId};
 
@@ -23,12 +27,19 @@ pub struct SubscriptionInfo {
 }
 
 impl Front {
-    pub(super) fn subscribe(&mut self, id: ConnId, subject: &[u8], queue: &[u8], sid: &[u8]) {
+    pub(super) fn subscribe(
+        &mut self,
+        id: ConnId,
+        subject: &[u8],
+        queue: &[u8],
+        sid: &[u8],
+        handler: &mut dyn Handler,
+    ) {
         let max_subscriptions = self.limits.max_subscriptions;
         let Some(conn) = self.conn(id) else { return };
-        let verbose = conn.terms.verbose;
+        let (cid, verbose) = (conn.cid, conn.terms.verbose);
         let permissions = conn.terms.permissions.clone();
-        if is_reserved(subject)
+        if (is_reserved(subject) && !is_fed(subject) && !is_broadcast(subject))
             || permissions.as_ref().is_some_and(|rules| !rules.may_subscribe(subject, queue))
         {
             self.write_err(id, &subscription_violation(subject, queue));
@@ -44,9 +55,20 @@ impl Front {
                 self.write_err(id, b"Invalid Subject");
                 return;
             }
-            let filtered = permissions.is_some_and(|rules| rules.needs_filter(subject));
-            let subscription = self.router.subscribe(id, subject, queue, sid.clone());
+            let filtered = permissions.as_ref().is_some_and(|rules| rules.needs_filter(subject));
+            let heard = if is_reserved(subject) { heard_as(subject) } else { subject.into() };
+            let subscription = self.router.subscribe(id, &heard, queue, sid.clone());
             self.totals.inserts += 1;
+            if is_fed(subject) {
+                let rules = permissions.as_deref();
+                let wish = Subscribing { cid, subject, queue, subscription, rules };
+                if let Err(problem) = self.feed_subscription(&wish, handler) {
+                    self.router.unsubscribe(subscription);
+                    self.totals.removes += 1;
+                    self.write_err(id, &unfed(subject, queue, problem));
+                    return;
+                }
+            }
             if let Some(conn) = self.conn_mut(id) {
                 conn.sids.insert(sid, subscription);
                 conn.filtered |= filtered;
@@ -77,6 +99,7 @@ impl Front {
     pub(super) fn end_subscription(&mut self, id: SubId) {
         let Some(ended) = self.router.unsubscribe(id) else { return };
         self.totals.removes += 1;
+        self.pushing.end(&ended);
         if let Some(conn) = self.conn_mut(ended.owner) {
             conn.sids.remove(&ended.sid);
         }
@@ -85,7 +108,9 @@ impl Front {
     pub(super) fn end_all_subscriptions(&mut self, id: ConnId) {
         let Some(conn) = self.conn_mut(id) else { return };
         for (_, subscription) in std::mem::take(&mut conn.sids) {
-            self.router.unsubscribe(subscription);
+            if let Some(ended) = self.router.unsubscribe(subscription) {
+                self.pushing.end(&ended);
+            }
             self.totals.removes += 1;
         }
     }
@@ -93,13 +118,21 @@ impl Front {
     /// Ends the subscriptions and waits that the client's permissions do not allow (any more), and tells it.
     pub(super) fn enforce_permissions(&mut self, id: ConnId, handler: &mut dyn Handler) {
         let Some(conn) = self.conn(id) else { return };
-        let Some(rules) = conn.terms.permissions.clone() else { return };
+        let Some(rules) = conn.terms.permissions.clone() else {
+            let known = conn.sids.values().filter_map(|&id| self.router.get(id));
+            for reader in known.map(|known| known.reader).filter(|&reader| reader != 0) {
+                handler.may_feed(reader, None);
+            }
+            return;
+        };
         let cid = conn.cid;
         let mut filtered = false;
         let mut refused: Vec<(SubId, Vec<u8>)> = Vec::new();
         for (sid, &subscription) in &conn.sids {
             let Some((subject, queue)) = self.router.subject_of(subscription) else { continue };
-            if rules.may_subscribe(subject, queue) {
+            let reader = self.router.get(subscription).map_or(0, |known| known.reader);
+            let fed = reader == 0 || handler.may_feed(reader, Some(&rules));
+            if fed && rules.may_subscribe(subject, queue) {
                 filtered |= rules.needs_filter(subject);
             } else {
                 let mut error = subscription_violation(subject, queue);
@@ -143,6 +176,33 @@ impl Front {
 /// Whether a subscription asks for the broker's own traffic by name.
 fn is_reserved(subject: &[u8]) -> bool {
     subject.starts_with(RESERVED)
+}
+
+/// Whether a subscription is fed from a mailbox.
+fn is_fed(subject: &[u8]) -> bool {
+    [INBOX, MAILBOX_MSG].iter().any(|prefix| subject.starts_with(prefix))
+}
+
+fn is_broadcast(subject: &[u8]) -> bool {
+    subject.starts_with(BROADCAST)
+}
+
+/// The subject that matches the same: in broadcasts, `#` at the end is written for `>`.
+fn heard_as(subject: &[u8]) -> Cow<'_, [u8]> {
+    match subject.strip_suffix(b".#") {
+        Some(front) if is_broadcast(subject) => [front, b".>"].concat().into(),
+        _ => subject.into(),
+    }
+}
+
+/// The error for a subscription that is not fed.
+fn unfed(subject: &[u8], queue: &[u8], problem: Option<String>) -> Vec<u8> {
+    let mut text = subscription_violation(subject, queue);
+    if let Some(problem) = problem {
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(problem.as_bytes());
+    }
+    text
 }
 
 fn subscription_violation(subject: &[u8], queue: &[u8]) -> Vec<u8> {

@@ -79,9 +79,11 @@ impl Front {
     pub(super) fn pong(&mut self, id: ConnId, now_us: u64) {
         let Some(conn) = self.conn_mut(id) else { return };
         conn.pings_out = 0;
+        conn.pongs = conn.pings.min(conn.pongs + 1);
         if let Some(sent_us) = conn.ping_sent_us.take() {
             conn.rtt_us = (now_us - sent_us.min(now_us)).max(1);
         }
+        self.note_sign(id);
     }
 
     pub(super) fn schedule_first_ping(&mut self, id: ConnId, now_us: u64) {
@@ -188,6 +190,7 @@ impl Front {
                 return;
             }
             conn.pings_out += 1;
+            conn.pings += 1;
             conn.ping_sent_us.get_or_insert(now_us);
             self.write(id, b"PING\r\n");
         }

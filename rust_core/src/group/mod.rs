@@ -296,6 +296,12 @@ impl Group {
         &self.cursors
     }
 
+    /// Messages of a level that were given and may be given again, ascending.
+    pub fn available_at(&self, level: Level) -> impl Iterator<Item = u64> + '_ {
+        let of_level = (level, 0)..=(level, u64::MAX);
+        self.available.range(of_level).map(|(_, msg_id)| *msg_id)
+    }
+
     /// How many messages are delivered and not yet acknowledged.
     pub fn outstanding(&self) -> usize {
         self.deliveries.len()

@@ -47,6 +47,8 @@ pub struct Extras {
     pub memory_delayed: HashMap<u64, Box<[u8]>, Hash>,
     /// `msg_id`s below this are recorded as used, for the memory tier.
     pub reserved_ids: u64,
+    /// Where the log ended when that was recorded.
+    pub reserved_at: Lsn,
     /// Ids of sends, so that one that comes again is known.
     pub sent_ids: Option<Box<SentIds>>,
     /// It holds more than it may since its limits were lowered: a timer lets the surplus go.
@@ -70,6 +72,7 @@ impl Extras {
             desc: std::mem::take(&mut self.desc),
             next_delay: self.next_delay,
             reserved_ids: self.reserved_ids,
+            reserved_at: self.reserved_at,
             sent_ids: self.sent_ids.take(),
             is_trimmed: self.is_trimmed,
             ..Extras::default()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::pending::PendingReplies;
+use super::push::Pushes;
 use crate::commands::Shape;
 use crate::error::Error;
 use crate::front::{Call, Handled, Permissions};
@@ -35,6 +36,7 @@ pub struct RequestHandler {
     polls: HashMap<u64, Poll, foldhash::fast::RandomState>,
     /// Whose connections they are, where that is known.
     users: HashMap<u64, Arc<str>, foldhash::fast::RandomState>,
+    pushes: Pushes,
 }
 
 impl RequestHandler {
@@ -45,6 +47,7 @@ impl RequestHandler {
             replies: PendingReplies::default(),
             polls: HashMap::default(),
             users: HashMap::default(),
+            pushes: Pushes::default(),
         }
     }
 
@@ -56,6 +59,16 @@ impl RequestHandler {
     /// Replies that wait, to be let go.
     pub fn replies_mut(&mut self) -> &mut PendingReplies {
         &mut self.replies
+    }
+
+    /// Subscriptions that are fed.
+    pub fn pushes(&self) -> &Pushes {
+        &self.pushes
+    }
+
+    /// The same, to go on with them.
+    pub fn pushes_mut(&mut self) -> &mut Pushes {
+        &mut self.pushes
     }
 
     /// Answers a request that is not carried out.
@@ -72,6 +85,11 @@ impl RequestHandler {
             Some(Err((shape, refusal))) => self.answer(store, call, shape, Err(refusal)),
             Some(Ok(Command::Send(command))) => {
                 let outcome = send(store, &command, now);
+                self.answer(store, call, Shape::Sent, outcome)
+            }
+            Some(Ok(Command::Push(command))) => {
+                let command = command.send(|address| store.exists(address, now));
+                let outcome = command.and_then(|command| send(store, &command, now));
                 self.answer(store, call, Shape::Sent, outcome)
             }
             Some(Ok(Command::Fetch(command))) => self.fetch(store, command, call, now),
@@ -190,6 +208,7 @@ impl RequestHandler {
     /// A connection has closed: its long polls end unanswered, what it held goes back.
     pub fn disconnect(&mut self, store: &mut Store, cid: u64, now: Now) {
         self.users.remove(&cid);
+        self.pushes.disconnect(cid);
         for waiter in store.disconnect(cid, now) {
             self.polls.remove(&waiter);
         }
@@ -220,6 +239,7 @@ impl RequestHandler {
     /// Panics if long polls and waits in the store, or replies and their counters, do not agree. For tests.
     pub fn check_invariants(&self, store: &Store) {
         self.replies.check_invariants();
+        self.pushes.check_invariants(store);
         assert!(self.polls.len() >= store.waiting(), "a wait that nobody would answer");
     }
 }

@@ -5,15 +5,17 @@
 
 mod handler;
 mod pending;
+mod push;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use handler::RequestHandler;
 pub use pending::PendingReplies;
+pub use push::Pushes;
 
 use crate::commands::{Shape, shape_of};
-use crate::front::{Call, Handled, Handler, Permissions};
+use crate::front::{Call, Front, Handled, Handler, Permissions, Subscribing};
 use crate::log::{Call as CallSync, Lsn, Syncer};
 use crate::protocol::{Refusal, Reply, WireOptions};
 use crate::store::{FairLock, Store, StoreGuard};
@@ -57,6 +59,8 @@ pub struct Settled {
     pub acknowledged: Lsn,
     /// Time until there is something to do without being asked; nothing for never.
     pub sleep_ms: Option<u64>,
+    /// A mailbox that is read has something new, or has gone.
+    pub news: bool,
 }
 
 impl Partition {
@@ -95,7 +99,10 @@ impl Partition {
         let mut more = store.tick(now);
         more |= self.handler.collect(&mut store, now);
         let syncer = store.syncer();
-        let plan = self.plan_sync(&syncer, alone);
+        let news = store.has_news();
+        let readers_wait = store.end() > syncer.acknowledged()
+            && (news || self.handler.pushes().is_waiting_for_log());
+        let plan = self.plan_sync(&syncer, readers_wait, alone);
         let call = if matches!(plan, Plan::Thread) { CallSync::Now } else { CallSync::Later };
         let flushed = store.flush_and(call);
         self.upkeep_wanted |= store.asks_for_upkeep();
@@ -108,16 +115,22 @@ impl Partition {
             self.handler.replies_mut().fail(syncer.acknowledged(), &error);
         }
         let sleep_ms = sleep_ms.into_iter().chain(sync_ms).min();
-        Some(Settled { acknowledged: syncer.acknowledged(), sleep_ms })
+        Some(Settled { acknowledged: syncer.acknowledged(), sleep_ms, news })
     }
 
     /// Who makes durable what will be written.
-    fn plan_sync<'a>(&self, syncer: &Syncer, alone: Option<Clock<'a>>) -> Plan<'a> {
+    fn plan_sync<'a>(
+        &self,
+        syncer: &Syncer,
+        readers_wait: bool,
+        alone: Option<Clock<'a>>,
+    ) -> Plan<'a> {
         if !syncer.is_always() {
             return Plan::Thread;
         }
         let replies = self.handler.replies();
-        match (replies.waiting_beyond(syncer.acknowledged(), LONE_REPLIES + 1), alone) {
+        let waiting = replies.waiting_beyond(syncer.acknowledged(), LONE_REPLIES + 1);
+        match (waiting.max(usize::from(readers_wait)), alone) {
             (0, _) => Plan::Later,
             (1..=LONE_REPLIES, Some(clock)) if syncer.is_quick() => Plan::Here(clock),
             _ => Plan::Thread,
@@ -145,6 +158,24 @@ impl Partition {
             // It was called when that was written.
             Plan::Thread => None,
         }
+    }
+
+    /// Goes on feeding subscriptions, if there is something to be fed. How long until this is to be called again for it.
+    pub fn push(&mut self, front: &mut Front, settled: &Settled, now: Now) -> Option<u64> {
+        let is_due = settled.news || self.handler.pushes().is_due(settled.acknowledged);
+        if !is_due && !front.has_news_for_readers() {
+            return None;
+        }
+        let mut store = self.store.as_ref()?.lock_if_open()?;
+        let end = store.end();
+        let more = self.handler.pushes_mut().go_on(&mut store, front, now);
+        let is_logged = store.end() > end;
+        if is_logged {
+            // Nobody waits for it. Tried again when it fails, as with everything that was logged.
+            let _ = store.flush_and(CallSync::Later);
+            self.sync_due_ms.get_or_insert(now.mono_ms.saturating_add(UNAWAITED_MS));
+        }
+        if more { Some(0) } else { is_logged.then_some(UNAWAITED_MS) }
     }
 
     /// Whether the store has asked for upkeep since this was last asked.
@@ -233,6 +264,17 @@ impl Handler for Access<'_> {
     fn enforce(&mut self, cid: u64, rules: &Permissions) -> Vec<Vec<u8>> {
         let open = self.open();
         open.map_or_else(Vec::new, |(handler, store)| handler.enforce(store, cid, rules))
+    }
+
+    fn subscribe(&mut self, wish: &Subscribing<'_>) -> Result<u64, Option<String>> {
+        let now = self.now;
+        let Some((handler, store)) = self.open() else { return Err(None) };
+        handler.pushes_mut().subscribe(store, wish, now)
+    }
+
+    fn may_feed(&mut self, reader: u64, rules: Option<&Permissions>) -> bool {
+        *self.used = true;
+        self.handler.pushes_mut().may_feed(reader, rules)
     }
 
     fn has_room(&self, cid: u64, most: usize) -> bool {

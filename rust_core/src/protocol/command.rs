@@ -4,8 +4,10 @@ use super::ack;
 use super::entry::Encoding;
 use super::fetch::{self, FetchCommand};
 use super::headers::{self, Wishes};
+use super::push::{self, PushCommand};
 use super::{Refusal, address_of};
 use crate::commands::{ACK, FETCH, RAW_ACK, SEND, Shape};
+use crate::mailbox::Level;
 use crate::store::{Ack, AckKind, Send};
 
 /// What a client asks of a mailbox.
@@ -13,6 +15,8 @@ use crate::store::{Ack, AckKind, Send};
 pub enum Command<'a> {
     /// Store a message.
     Send(SendCommand<'a>),
+    /// The same, by a subject that may name the priority too.
+    Push(PushCommand<'a>),
     /// Give messages, now or as soon as there are some.
     Fetch(FetchCommand),
     /// Say what became of messages that were given.
@@ -24,8 +28,8 @@ pub enum Command<'a> {
 pub struct SendCommand<'a> {
     /// The mailbox.
     pub address: &'a str,
-    wishes: Wishes<'a>,
-    payload: &'a [u8],
+    pub(super) wishes: Wishes<'a>,
+    pub(super) payload: &'a [u8],
 }
 
 impl SendCommand<'_> {
@@ -37,13 +41,14 @@ impl SendCommand<'_> {
     /// The message.
     pub fn send(&self) -> Send<'_> {
         Send {
-            level: self.wishes.level,
+            level: self.wishes.level.unwrap_or(Level::NORMAL),
             key: self.wishes.key,
             tags: &self.wishes.tags,
             headers: &self.wishes.others,
             payload: self.payload,
             delay_ms: self.wishes.delay_ms,
             ttl_ms: self.wishes.ttl_ms,
+            memory: self.wishes.persist == Some(false),
         }
     }
 }
@@ -94,6 +99,7 @@ pub fn parse<'a>(
         let read = ack::read_raw(tail, payload).map(Command::Ack);
         Some(read.map_err(|refusal| (Shape::Plain, refusal)))
     } else {
-        None
+        let read = push::read(subject, headers, payload)?.map(Command::Push);
+        Some(read.map_err(|refusal| (Shape::Sent, refusal)))
     }
 }

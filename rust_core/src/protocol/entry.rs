@@ -156,6 +156,11 @@ pub(super) fn write_raw(
     Batch { bytes, messages, status }
 }
 
+/// The headers of a message as it is pushed.
+pub(super) fn push_headers(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>) {
+    raw_headers(out, meta, message);
+}
+
 fn raw_headers(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>) {
     out.extend_from_slice(b"NATS/1.0\r\n");
     let mut line = |name: &str, value: &[u8]| {

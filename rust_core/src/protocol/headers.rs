@@ -10,31 +10,19 @@ const VERSION: &[u8] = b"NATS/1.0";
 const MAX_SECONDS: u64 = 100 * 366 * 24 * 3600;
 
 /// What the headers of a message ask for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Wishes<'a> {
-    pub level: Level,
+    pub level: Option<Level>,
     pub key: &'a str,
     pub tags: String,
     pub delay_ms: u64,
     pub ttl_ms: u64,
+    /// Whether it is to survive a restart.
+    pub persist: Option<bool>,
     /// What makes the send the same when it is made again; empty is nothing. It travels with the message.
     pub id: &'a str,
     /// All other headers, a line each.
     pub others: Vec<u8>,
-}
-
-impl Default for Wishes<'_> {
-    fn default() -> Self {
-        Self {
-            level: Level::NORMAL,
-            key: "",
-            tags: String::new(),
-            delay_ms: 0,
-            ttl_ms: 0,
-            id: "",
-            others: Vec::new(),
-        }
-    }
 }
 
 /// Reads the header block of a SEND.
@@ -69,10 +57,12 @@ pub(super) fn read(block: &[u8]) -> Result<Wishes<'_>, Refusal> {
             2 => wishes.ttl_ms = span_ms(name, value, Unit::Seconds)?,
             3 => wishes.tags = tags(value)?,
             4 => {
-                wishes.level = Level::named(value).ok_or_else(|| priority_problem(name, value))?;
+                let level = Level::named(value).ok_or_else(|| priority_problem(name, value))?;
+                wishes.level = Some(level);
             }
             5 => wishes.delay_ms = span_ms(name, value, Unit::Milliseconds)?,
-            _ => wishes.ttl_ms = span_ms(name, value, Unit::Milliseconds)?,
+            6 => wishes.ttl_ms = span_ms(name, value, Unit::Milliseconds)?,
+            _ => wishes.persist = Some(flag(name, value)?),
         }
     }
     for (whole, exact) in [(1, 5), (2, 6)] {
@@ -84,7 +74,7 @@ pub(super) fn read(block: &[u8]) -> Result<Wishes<'_>, Refusal> {
     Ok(wishes)
 }
 
-const KNOWN: [&[u8]; 7] = [
+const KNOWN: [&[u8]; 8] = [
     b"mq9-key",
     b"mq9-delay",
     b"mq9-ttl",
@@ -92,14 +82,16 @@ const KNOWN: [&[u8]; 7] = [
     b"mq9-priority",
     b"mq9-delay-ms",
     b"mq9-ttl-ms",
+    PERSIST,
 ];
+
+/// Whether a message is to survive a restart.
+const PERSIST: &[u8] = b"mq9-persist";
 
 /// What mq9 says of a message, and its sender must not.
 const WRITTEN_BY_MQ9: [&[u8]; 4] =
     [b"mq9-msg-id", b"mq9-create-time", b"mq9-deliveries", b"mq9-expires-at"];
 const WRITTEN_ON_DEATH: &[u8] = b"mq9-dead-";
-/// Wishes that are not carried out yet: better refused than ignored.
-const NOT_YET: [&[u8]; 1] = [b"mq9-persist"];
 /// Either names the send.
 const IDS: [&[u8]; 2] = [b"mq9-id", b"Nats-Msg-Id"];
 
@@ -127,9 +119,6 @@ fn check_other(name: &[u8]) -> Result<(), Refusal> {
     let shown = String::from_utf8_lossy(name);
     if WRITTEN_BY_MQ9.iter().any(is) || start.eq_ignore_ascii_case(WRITTEN_ON_DEATH) {
         return Err(format!("{shown} is a header that only the broker writes").into());
-    }
-    if NOT_YET.iter().any(is) {
-        return Err(format!("{shown} is not supported yet: leave it out").into());
     }
     Ok(())
 }
@@ -222,6 +211,14 @@ pub(super) fn stored(headers: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
         let colon = memchr::memchr(b':', line)?;
         Some((&line[..colon], line[colon + 1..].trim_ascii()))
     })
+}
+
+fn flag(name: &str, value: &str) -> Result<bool, Refusal> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("{name} is {value:?}: it must be true or false").into()),
+    }
 }
 
 /// What a span of time is told in.

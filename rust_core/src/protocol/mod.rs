@@ -8,6 +8,7 @@ mod command;
 mod entry;
 mod fetch;
 mod headers;
+pub mod push;
 mod reply;
 mod request;
 
@@ -20,6 +21,7 @@ use crate::wire::op::Message;
 pub use command::{AckCommand, Command, SendCommand, parse};
 pub use entry::Encoding;
 pub use fetch::{FetchCommand, Form};
+pub use push::{Dialect, PushCommand};
 pub use reply::{Answer, Reply, ReplySubject};
 
 /// Settings of the wire form.

@@ -67,7 +67,8 @@ impl Interest {
         &self.queues
     }
 
-    pub(super) fn subject(&self) -> &[u8] {
+    /// What was subscribed to.
+    pub fn subject(&self) -> &[u8] {
         &self.subject
     }
 

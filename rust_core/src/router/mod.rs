@@ -40,6 +40,8 @@ pub struct Subscription {
     pub delivered: u64,
     /// Deliveries after which it ends; 0 for never.
     pub max: u64,
+    /// Who feeds it from a mailbox; 0 is nobody.
+    pub reader: u64,
     interest: InterestId,
     /// Which queue group of the interest, and where in its list of members.
     queue: Option<u32>,
@@ -105,8 +107,10 @@ impl Router {
             }
         });
         let (queue, position) = self.interests[interest.index()].join(queue, id);
-        self.subscriptions[id.index()] =
-            Some(Subscription { owner, sid, delivered: 0, max: 0, interest, queue, position });
+        let (delivered, max, reader) = (0, 0, 0);
+        let subscription =
+            Subscription { owner, sid, delivered, max, reader, interest, queue, position };
+        self.subscriptions[id.index()] = Some(subscription);
         self.count += 1;
         id
     }

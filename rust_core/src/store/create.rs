@@ -106,6 +106,7 @@ impl Store {
         if let Some(slot) = self.state.slot(index) {
             let address = slot.mailbox.address.to_string();
             self.fail_waiters(index, &address);
+            self.readers.lose(index);
             self.state.remove_mailbox(index);
         }
     }

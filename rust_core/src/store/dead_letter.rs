@@ -111,6 +111,7 @@ impl Store {
             headers.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
         let copy = Send {
+            memory: false,
             level: pick.level,
             key: "",
             tags: message.tags,

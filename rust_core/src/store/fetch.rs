@@ -6,11 +6,12 @@ use super::damage::{Damage, DamageKind};
 use super::dead_letter::Reason;
 use super::fetched::Fetched;
 use super::indexes::{GroupIx, SlotIx};
+use super::push::INBOX_GROUP;
 use super::slot::Slot;
 use super::{Store, space_for};
 use crate::error::{Error, Result};
 use crate::group::{FetchLimits, Hold, Member, Pick, Plan, ranges};
-use crate::log::Space;
+use crate::log::{Lsn, Space};
 use crate::mailbox::{EXPIRES, Entry, LEVELS, Level, Mailbox};
 use crate::time::Now;
 use crate::wire::op::{MemberName, Op};
@@ -313,9 +314,17 @@ impl Store {
         index: SlotIx,
         picks: &[(Level, Entry, u32)],
     ) -> std::result::Result<Fetched, Unread> {
-        if self.state.in_memory(index) {
-            return Ok(self.read_memory(index, picks));
+        if picks.iter().any(|(_, entry, _)| entry.at == Lsn::NONE) {
+            return self.read_mixed(index, picks);
         }
+        self.read_durable(index, picks)
+    }
+
+    fn read_durable(
+        &mut self,
+        index: SlotIx,
+        picks: &[(Level, Entry, u32)],
+    ) -> std::result::Result<Fetched, Unread> {
         let places: Vec<_> = picks.iter().map(|(_, entry, _)| (entry.at, entry.len)).collect();
         let mut bytes = Vec::with_capacity(places.iter().map(|(_, len)| *len as usize).sum());
         let starts = self.log.read_many(&places, &mut bytes).map_err(Unread::Failed)?;
@@ -341,21 +350,27 @@ impl Store {
         Ok(batch)
     }
 
-    fn read_memory(&self, index: SlotIx, picks: &[(Level, Entry, u32)]) -> Fetched {
+    /// The same where some are in memory.
+    fn read_mixed(
+        &mut self,
+        index: SlotIx,
+        picks: &[(Level, Entry, u32)],
+    ) -> std::result::Result<Fetched, Unread> {
+        let logged: Vec<_> =
+            picks.iter().filter(|(_, entry, _)| entry.at != Lsn::NONE).copied().collect();
+        let durable = self.read_durable(index, &logged)?;
         let extras = self.state.slot(index).and_then(|slot| slot.mailbox.extras());
         let payload = |entry: &Entry| extras.and_then(|s| s.memory.get(&entry.msg_id));
-        let mut bytes = Vec::new();
-        let mut spans = Vec::with_capacity(picks.len());
+        let mut batch = Fetched::new(Vec::new(), picks.len());
+        let mut bodies = durable.bodies();
         for (level, entry, count) in picks {
-            let start = bytes.len();
-            bytes.extend_from_slice(payload(entry).map_or(&[][..], |bytes| bytes));
-            spans.push((*level, *entry, *count, start, bytes.len()));
+            let body = match entry.at {
+                Lsn::NONE => payload(entry).map(|bytes| &bytes[..]),
+                _ => bodies.next(),
+            };
+            batch.add(*level, entry, *count, body.unwrap_or_default());
         }
-        let mut batch = Fetched::new(bytes, spans.len());
-        for (level, entry, count, start, end) in spans {
-            batch.push(level, &entry, count, start, end);
-        }
-        batch
+        Ok(batch)
     }
 
     /// Reports an unreadable message, sets its bytes aside and takes it out.
@@ -406,6 +421,10 @@ fn check_names(request: &Fetch) -> Result<()> {
         MemberId::Named(name) => name,
         MemberId::Conn => "-",
     };
+    if group.name == INBOX_GROUP {
+        let problem = format!("{INBOX_GROUP} is the broker's own");
+        return Err(Error::InvalidField { field: "group_name", problem });
+    }
     for (field, name) in [("group_name", group.name.as_str()), ("member", member)] {
         if name.is_empty() || name.len() > MAX_NAME {
             let problem = format!("it must have 1 to {MAX_NAME} bytes, not {}", name.len());

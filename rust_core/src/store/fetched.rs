@@ -57,6 +57,18 @@ impl Fetched {
         self.list.push((Meta { msg_id, level, create_ms, deliveries }, start..end));
     }
 
+    /// Adds a message with its encoded body.
+    pub(super) fn add(&mut self, level: Level, entry: &Entry, deliveries: u32, body: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(body);
+        self.push(level, entry, deliveries, start, self.bytes.len());
+    }
+
+    /// The encoded bodies in order.
+    pub(super) fn bodies(&self) -> impl Iterator<Item = &[u8]> {
+        self.list.iter().map(|(_, place)| self.bytes.get(place.clone()).unwrap_or_default())
+    }
+
     /// How many messages there are.
     pub fn len(&self) -> usize {
         self.list.len()

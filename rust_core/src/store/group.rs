@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::indexes::{GroupIx, SlotIx};
+use super::push::INBOX_GROUP;
 use super::timers::Timer;
 use super::{Store, space_for};
 use crate::error::{Error, Result};
@@ -61,7 +62,11 @@ impl Store {
 
     /// A group is fetched from or acknowledges. Which is not recorded: after a restart its time begins anew.
     pub(super) fn note_use(&mut self, index: SlotIx, at: GroupIx, now: Now) {
-        let ttl_ms = self.group_ttl_ms(index);
+        let slot = self.state.slot(index);
+        let is_inbox =
+            slot.and_then(|slot| slot.group(at)).is_some_and(|of| *of.name == *INBOX_GROUP);
+        // What was read of an inbox is known for as long as the mailbox lives.
+        let ttl_ms = if is_inbox { 0 } else { self.group_ttl_ms(index) };
         self.state.note_use(index, at, ttl_ms, now);
     }
 
@@ -92,7 +97,7 @@ impl Store {
             return;
         };
         group.idle = None;
-        if ttl_ms == 0 {
+        if ttl_ms == 0 || *group.name == *INBOX_GROUP {
             return;
         }
         let (name, used_ms) = (Arc::clone(&group.name), group.used_ms);

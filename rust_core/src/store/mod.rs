@@ -19,6 +19,7 @@ mod fair_lock;
 mod fetch;
 mod fetched;
 mod group;
+mod ids;
 mod indexes;
 mod info;
 mod invariants;
@@ -28,9 +29,11 @@ mod maintain;
 mod open;
 mod prefetch;
 mod purge;
+mod push;
 mod query;
 mod quota;
 mod read_only;
+mod readers;
 mod removed;
 mod replay;
 mod replica;
@@ -59,12 +62,15 @@ pub use damage::{Damage, DamageKind};
 pub use fair_lock::{FairLock, StoreGuard};
 pub use fetch::{Fetch, FetchOutcome, GroupFetch, MemberId, Start};
 pub use fetched::{Fetched, Meta};
+pub use indexes::SlotIx;
 pub use info::{GroupInfo, MailboxInfo, StoreInfo};
 pub use lost::{Lost, LostIn};
 pub use maintain::{Shared, maintain};
+pub use push::{Ahead, IDS_AT_ONCE, INBOX_GROUP, LevelSet, Position, PushLimits, Reading};
 pub use query::Query;
 pub use quota::Quotas;
 pub use read_only::ReadOnlyDisk;
+pub use readers::{MailboxRef, News};
 pub use retention::Retention;
 pub use send::Send;
 pub use send_once::{MAX_SEND_ID, Once};
@@ -79,7 +85,7 @@ use crate::time::Now;
 use crate::wire::op::Op;
 use crate::wire::record::{FLAG_MORE, FLAG_REST};
 use checkpoint::Checkpoints;
-use indexes::SlotIx;
+use readers::Readers;
 use replica::Replica;
 use state::{Place, State};
 use waiters::Waiters;
@@ -144,6 +150,7 @@ pub struct Store {
     log: Log,
     checkpoints: Checkpoints,
     waiters: Waiters,
+    readers: Readers,
     /// Dead segments, and how far the log must be durable before they go.
     dying: Vec<(u32, Lsn)>,
     /// Segments that compaction cannot empty.

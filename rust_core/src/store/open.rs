@@ -115,6 +115,7 @@ impl Store {
         damage.extend(on_disk.cut_short(&ends));
         on_disk.remove_unused(&*disk, start);
         state.count_out_all_removed();
+        state.skip_reserved_ids();
         for (number, lost) in state.recount(&on_disk.segments, now) {
             on_disk.report_lost(&*disk, number, lost, &mut damage);
         }
@@ -138,6 +139,7 @@ impl Store {
             log,
             checkpoints,
             waiters: Waiters::default(),
+            readers: Default::default(),
             dying: Vec::new(),
             stuck: Default::default(),
             kept: None,

@@ -241,8 +241,11 @@ impl<'s> Replay<'s> {
                 }
             }
             Op::IdsReserved { below } => {
+                // Where others are durable, ids among them come yet: the rest is passed over in the end.
                 self.state.reserve_ids(index, below);
-                self.state.skip_ids(index, below);
+                if self.state.in_memory(index) {
+                    self.state.skip_ids(index, below);
+                }
             }
             Op::GroupReset { group, start, next_id } => {
                 let _ = self.note_assigned(index, next_id);
@@ -338,7 +341,8 @@ impl<'s> Replay<'s> {
     /// even if the last message is lost. `None` if that cannot be.
     fn note_assigned(&mut self, index: SlotIx, end: u64) -> Option<()> {
         let mailbox = &mut self.state.slot_mut(index)?.mailbox;
-        if end.saturating_sub(mailbox.next_id) > MAX_LOST || end >= MAX_ID {
+        let reserved = mailbox.extras().map_or(0, |extras| extras.reserved_ids);
+        if end.saturating_sub(mailbox.next_id.max(reserved)) > MAX_LOST || end >= MAX_ID {
             return None;
         }
         mailbox.next_id = mailbox.next_id.max(end);

@@ -25,6 +25,9 @@ pub const MAX_HEADERS: usize = 64 * 1024;
 /// How many `msg_id`s of a memory mailbox are recorded as used at a time.
 const RESERVED_IDS: u64 = 65_536;
 
+/// The same where others are durable: fewer, for they are passed over after a restart.
+const RESERVED_AMONG_DURABLE: u64 = 1024;
+
 /// Encoded ids, mostly of one message.
 pub(super) type Encoded = SmallVec<[u8; ranges::ONE_ID]>;
 
@@ -45,13 +48,24 @@ pub struct Send<'a> {
     pub delay_ms: u64,
     /// How long it lives, from now; 0 is as long as the mailbox.
     pub ttl_ms: u64,
+    /// Keep it in memory only, whatever the mailbox does.
+    pub memory: bool,
 }
 
 impl<'a> Send<'a> {
     /// A plain message.
     pub fn new(payload: &'a [u8]) -> Send<'a> {
         let level = Level::NORMAL;
-        Send { level, key: "", tags: "", headers: b"", payload, delay_ms: 0, ttl_ms: 0 }
+        Send {
+            level,
+            key: "",
+            tags: "",
+            headers: b"",
+            payload,
+            delay_ms: 0,
+            ttl_ms: 0,
+            memory: false,
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -128,7 +142,11 @@ impl Store {
         let message = send.message(&slot.mailbox.address, 0, 0, now);
         let len = Log::record_len(message.encoded_len()) as u64;
         check_size(len, slot.mailbox.policy().max_msg_size)?;
-        let record = if self.state.in_memory(index) { 0 } else { self.log.max_record() as u64 };
+        let record = if send.memory || self.state.in_memory(index) {
+            0
+        } else {
+            self.log.max_record() as u64
+        };
         check_size(len, record)?;
         Ok(len)
     }
@@ -157,17 +175,8 @@ impl Store {
         // A delayed message replaces nothing until it is due.
         let evicted = make_room(mailbox, if delayed { "" } else { send.key }, len)?;
         let may_have_surplus = evicted.len() >= SURPLUS_AT_ONCE;
-        if self.state.in_memory(index) {
-            if !delayed {
-                self.reserve_memory_ids(index, msg_id, now)?;
-            }
-            self.log.reserve(space_for_unit(with), Space::Store, now.wall_ms)?;
-            self.append_unit(with);
-            let place = Place { at: Lsn::NONE, len: len as u32 };
-            self.store(index, &message, delayed, place);
-            for msg_id in evicted {
-                self.state.remove_message(index, msg_id);
-            }
+        if send.memory || self.state.in_memory(index) {
+            self.store_in_memory(index, &message, delayed, evicted, with, now)?;
         } else {
             self.store_durably(index, &message, delayed, evicted, with, now)?;
         }
@@ -176,6 +185,59 @@ impl Store {
         }
         self.mark_ready(index);
         Ok((!delayed).then_some(msg_id))
+    }
+
+    /// Stores a message that leaves no trace in the log. What it takes the place of may have left one.
+    fn store_in_memory(
+        &mut self,
+        index: SlotIx,
+        message: &Message<'_>,
+        delayed: bool,
+        evicted: Vec<u64>,
+        with: &[(SlotIx, &Op<'_>)],
+        now: Now,
+    ) -> Result<()> {
+        if !delayed {
+            self.reserve_memory_ids(index, message.msg_id, now)?;
+        }
+        let removes =
+            !evicted.is_empty() || !(delayed || self.replaced_by(index, message.key).is_empty());
+        if removes && !self.state.in_memory(index) {
+            self.append_removals(index, &evicted, message.key, now)?;
+        }
+        self.log.reserve(space_for_unit(with), Space::Store, now.wall_ms)?;
+        self.append_unit(with);
+        let len = Log::record_len(message.encoded_len()) as u32;
+        self.store(index, message, delayed, Place { at: Lsn::NONE, len });
+        for msg_id in evicted {
+            self.state.remove_message(index, msg_id);
+        }
+        Ok(())
+    }
+
+    /// Records that messages go for one that has no record itself.
+    pub(super) fn append_removals(
+        &mut self,
+        index: SlotIx,
+        evicted: &[u64],
+        key: &str,
+        now: Now,
+    ) -> Result<()> {
+        let Some(address) = self.state.in_use(index).map(|slot| slot.mailbox.address.clone())
+        else {
+            return Err(Error::MessageNotFound);
+        };
+        let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
+        let (mut room, replaced) = (Vec::new(), self.replaced_by(index, key));
+        ranges::encode_ids(evicted.iter().copied(), &mut room);
+        let room = Op::Removed { stamp, cause: cause::EVICTED, ranges: &room };
+        let replaced_op = Op::Removed { stamp, cause: cause::REPLACED, ranges: &replaced };
+        let mut unit: SmallVec<[(SlotIx, &Op<'_>); 2]> = SmallVec::new();
+        unit.extend((!evicted.is_empty()).then_some((index, &room)));
+        unit.extend((!replaced.is_empty()).then_some((index, &replaced_op)));
+        self.log.reserve(space_for_unit(&unit), Space::Store, now.wall_ms)?;
+        self.append_unit(&unit);
+        Ok(())
     }
 
     fn store_durably(
@@ -286,11 +348,16 @@ impl Store {
         if reserved.is_some_and(|extras| msg_id < extras.reserved_ids) {
             return Ok(());
         }
-        let below = msg_id + RESERVED_IDS;
+        let ids = if self.state.in_memory(index) { RESERVED_IDS } else { RESERVED_AMONG_DURABLE };
+        let below = msg_id + ids;
         let op = Op::IdsReserved { below };
         self.log.reserve(space_for(&[&op]), Space::Store, now.wall_ms)?;
         self.append(index, 0, &op);
         self.state.reserve_ids(index, below);
+        let reserved_at = self.end();
+        if let Some(slot) = self.state.slot_mut(index) {
+            slot.mailbox.extras_mut().reserved_at = reserved_at;
+        }
         Ok(())
     }
 }

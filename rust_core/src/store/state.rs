@@ -34,7 +34,7 @@ pub struct Place {
 
 /// All mailboxes, their groups and deadlines.
 pub struct State {
-    slots: Slots,
+    pub(super) slots: Slots,
     by_address: Addresses,
     /// Removed mailboxes, and what purged ones held, of which not all messages have been counted out yet.
     pub(super) removed_slots: VecDeque<Slot>,
@@ -204,12 +204,15 @@ impl State {
             for (_, lane) in mailbox.lanes() {
                 for entry in lane.iter_from(0) {
                     if !tally.count(entry.at, entry.len) {
+                        // What was in memory when a checkpoint was made is not missed.
+                        let over = over || entry.at == Lsn::NONE;
                         lost.push((index, entry, over || is_expired(mailbox, &entry, now)));
                     }
                 }
             }
             for (delay_id, delayed) in mailbox.extras().into_iter().flat_map(|s| s.delayed.iter()) {
                 if !tally.count(delayed.at, delayed.len) {
+                    let over = over || delayed.at == Lsn::NONE;
                     let expired = over || (1..=now.wall_ms).contains(&delayed.expires_ms);
                     lost_delays.push((index, delay_id, *delayed, expired));
                 }
@@ -401,20 +404,6 @@ impl State {
         true
     }
 
-    /// Messages to come get no `msg_id` below `below`.
-    pub fn skip_ids(&mut self, index: SlotIx, below: u64) {
-        if let Some(slot) = self.slots.in_use_mut(index) {
-            slot.mailbox.next_id = slot.mailbox.next_id.max(below);
-        }
-    }
-
-    /// `msg_id`s below `below` are not given out again.
-    pub fn reserve_ids(&mut self, index: SlotIx, below: u64) {
-        if let Some(slot) = self.slots.in_use_mut(index) {
-            slot.mailbox.extras_mut().reserved_ids = below;
-        }
-    }
-
     /// A group is created or pinned anew; returns its index.
     pub fn reset_group(
         &mut self,
@@ -525,7 +514,8 @@ impl State {
         let Some(slot) = self.slots.in_use_mut(index) else { return };
         let number = slot.mailbox.number;
         let Some(slot) = slot.group_mut(group) else { return };
-        let wanted = slot.group.next_deadline_ms();
+        // Those of an inbox end with connections only.
+        let wanted = slot.group.next_deadline_ms().filter(|&at| at != u64::MAX);
         match (wanted, slot.timer) {
             // An earlier timer finds nothing ended and arms again: cheaper than moving it each time.
             (Some(at), Some((_, armed))) if armed <= at => {}

@@ -161,8 +161,12 @@ impl Store {
         let Some(stored) = Message::decode(&body) else { return Ok(()) };
         let msg_id = self.state.slot(index).map_or(0, |slot| slot.mailbox.next_id);
         let message = Message { msg_id, create_ms: now.wall_ms, ..stored };
-        if self.state.in_memory(index) {
+        if self.is_delayed_in_memory(index, delay_id) {
             self.reserve_memory_ids(index, msg_id, now)?;
+            let replaces = !self.replaced_by(index, message.key).is_empty();
+            if replaces && !self.state.in_memory(index) {
+                self.append_removals(index, &[], message.key, now)?;
+            }
             let len = Log::record_len(message.encoded_len()) as u32;
             self.state.end_delay(index, delay_id);
             self.state.put_message(index, &message, Place { at: Lsn::NONE, len });
@@ -182,6 +186,13 @@ impl Store {
         }
         self.mark_ready(index);
         Ok(())
+    }
+
+    /// Whether a delayed message has no record.
+    fn is_delayed_in_memory(&self, index: SlotIx, delay_id: u64) -> bool {
+        let extras = self.state.slot(index).and_then(|slot| slot.mailbox.extras());
+        let delayed = extras.and_then(|extras| extras.delayed.get(delay_id));
+        delayed.is_some_and(|delayed| delayed.at == Lsn::NONE)
     }
 
     /// The encoded body of a delayed message. One that is damaged is reported and taken out.

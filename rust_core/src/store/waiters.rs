@@ -271,10 +271,16 @@ impl Store {
 
     /// Something may have become available in a mailbox.
     pub(super) fn mark_ready(&mut self, slot: SlotIx) {
-        let waiters = &mut self.waiters;
-        if !waiters.by_slot.is_empty() && waiters.by_slot.contains_key(&slot) {
-            waiters.ready.insert(slot);
+        if self.waiters.by_slot.len() | self.readers.len() != 0 {
+            self.wake_up(slot);
         }
+    }
+
+    fn wake_up(&mut self, slot: SlotIx) {
+        if self.waiters.by_slot.contains_key(&slot) {
+            self.waiters.ready.insert(slot);
+        }
+        self.readers.wake(slot);
     }
 
     pub(super) fn wait(

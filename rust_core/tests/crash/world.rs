@@ -204,7 +204,8 @@ impl World {
                 let With { key, delay_ms, ttl_ms, .. } = *with;
                 let (tags, headers) = ("t", &b"h: 1\r\n"[..]);
                 let payload = payload.as_bytes();
-                let send = Send { level, key, tags, headers, payload, delay_ms, ttl_ms };
+                let send =
+                    Send { level, key, tags, headers, payload, delay_ms, ttl_ms, memory: false };
                 match step {
                     Step::SendOnce(_, id, _) => store.send_once(address, id, &send, now).map(drop),
                     _ => store.send(address, &send, now).map(drop),

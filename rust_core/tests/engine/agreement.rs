@@ -191,6 +191,7 @@ impl World {
             Ask::Send { address, message } => {
                 let headers = kept_headers(message);
                 let send = Send {
+                    memory: false,
                     level: message.level,
                     key: message.key,
                     tags: "",

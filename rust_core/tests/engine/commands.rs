@@ -221,7 +221,7 @@ fn what_is_not_carried_out_is_told_also_where_no_answer_was_asked_for() {
         ("MSG.SEND.Bad", "0\r\n\r\n"),
         ("MSG.SEND.full", "0\r\n\r\n"),
         ("MSG.SENT.m", "0\r\n\r\n"),
-        ("INBOX.m.normal", "0\r\n\r\n"),
+        ("INBOX.none.normal", "0\r\n\r\n"),
         ("MSG.FETCH.m", "1\r\n{\r\n"),
         ("MSG.ACK.m", "0\r\n\r\n"),
         ("MSG.RACK.Zw.7.m", "0\r\n\r\n"),

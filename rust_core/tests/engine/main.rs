@@ -7,6 +7,7 @@ mod driver;
 mod durability;
 mod lone;
 mod power_cuts;
+mod push;
 mod refusals;
 mod room;
 mod script;

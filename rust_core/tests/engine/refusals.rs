@@ -26,7 +26,7 @@ fn bad_headers_are_named() {
         ("mq9-expires-at: 7\r\n", "only the broker writes"),
         ("mq9-dead-reason: x\r\n", "only the broker writes"),
         ("Mq9-Dead-Anything: x\r\n", "only the broker writes"),
-        ("mq9-persist: false\r\n", "mq9-persist is not supported yet"),
+        ("mq9-persist: no\r\n", "mq9-persist is \\\"no\\\": it must be true or false"),
         (" mq9-msg-id: 7\r\n", "the header name \\\" mq9-msg-id\\\" holds a blank"),
         ("\tmq9-dead-reason: x\r\n", "holds a blank"),
         ("mq9-deliveries : 7\r\n", "holds a blank"),

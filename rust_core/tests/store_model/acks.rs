@@ -136,6 +136,7 @@ impl Model {
             }
             let level = Level::new(message.level).unwrap();
             let copy = Send {
+                memory: false,
                 level,
                 tags: &message.tags,
                 headers: headers.as_bytes(),

@@ -169,6 +169,7 @@ impl Run {
             }
             Command::Send { address, message } => {
                 let send = Send {
+                    memory: false,
                     level: message.level,
                     key: message.key,
                     tags: message.tags,

@@ -137,7 +137,8 @@ pub fn log_of_everything() -> SimDisk {
         let (ttl_ms, delay_ms) =
             (if n % 7 == 0 { 5_000 } else { 0 }, if n % 9 == 0 { 2_000 } else { 0 });
         let (tags, headers) = ("x, y", &b"A: b\r\nC: d\r\n"[..]);
-        let send = Send { level, key, tags, headers, payload: &payload, ttl_ms, delay_ms };
+        let send =
+            Send { level, key, tags, headers, payload: &payload, ttl_ms, delay_ms, memory: false };
         let now = at(n * 150_000);
         store.send("a", &send, now).unwrap();
         store.send("b", &Send::new(&payload), now).unwrap();

@@ -1,0 +1,345 @@
+//! Subscriptions that are fed from mailboxes.
+//!
+//! A *feed* reads a mailbox from a position, for one subscription or for several that share what there is. It is given
+//! turns while there is something to read and room to write it, so that nobody is ahead of a client by more than a
+//! window, whatever the backlog. Live messages are no second path: they are the position reaching the end. Owns feeds
+//! and what they wait for. Must not know how bytes travel.
+
+mod conn;
+mod feed;
+mod turn;
+
+use std::collections::VecDeque;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::commands::FETCH;
+use crate::front::{Front, Outlet, Permissions, Subscribing};
+use crate::log::Lsn;
+use crate::protocol::Dialect;
+use crate::protocol::push::{Listening, listening};
+use crate::store::{LevelSet, MailboxRef, Position, SlotIx, Store};
+use crate::time::Now;
+use conn::Conn;
+use feed::{Feed, FeedId, Kind, Member};
+use turn::Shared;
+
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+/// What all feeds may write in one round: then others have their turn.
+const ROUND_BYTES: usize = 1 << 20;
+
+/// A mailbox that is read.
+#[derive(Debug)]
+struct Mailbox {
+    watched: MailboxRef,
+    feeds: HashSet<FeedId, foldhash::fast::RandomState>,
+    /// Feeds that go on when there is something new.
+    idle: Vec<FeedId>,
+    inbox: Option<FeedId>,
+    queues: Map<Box<[u8]>, FeedId>,
+}
+
+/// All feeds.
+#[derive(Debug, Default)]
+pub struct Pushes {
+    feeds: Map<FeedId, Feed>,
+    /// The feed of each reader, by the number that its subscription knows.
+    readers: Map<u64, FeedId>,
+    /// By slot.
+    mailboxes: Map<SlotIx, Mailbox>,
+    conns: Map<u64, Conn>,
+    /// Feeds that have something to do, in turn.
+    active: VecDeque<FeedId>,
+    /// Feeds that wait for the log, and how far it was acknowledged when they last looked.
+    unready: Vec<FeedId>,
+    acknowledged: Lsn,
+    /// Connections to be asked for a sign.
+    to_ask: Vec<u64>,
+    next: u64,
+    /// What was read last in this round: those who stand at the same place need not read it again.
+    shared: Option<Shared>,
+}
+
+impl Pushes {
+    /// Whether nobody is fed.
+    pub fn is_empty(&self) -> bool {
+        self.feeds.is_empty()
+    }
+
+    /// How many subscriptions are fed.
+    pub fn readers(&self) -> usize {
+        self.readers.len()
+    }
+
+    /// Whether there is something to do, where the log is acknowledged this far.
+    pub fn is_due(&self, acknowledged: Lsn) -> bool {
+        !self.active.is_empty() || (!self.unready.is_empty() && acknowledged > self.acknowledged)
+    }
+
+    /// Whether somebody waits for more of the log to be durable.
+    pub fn is_waiting_for_log(&self) -> bool {
+        !self.unready.is_empty()
+    }
+
+    /// Feeds a subscription from now on; the number of its reader.
+    pub fn subscribe(
+        &mut self,
+        store: &mut Store,
+        wish: &Subscribing<'_>,
+        now: Now,
+    ) -> Result<u64, Option<String>> {
+        let asked = listening(wish.subject, |address| store.exists(address, now));
+        let Some(Ok(Listening { address, dialect, levels: asked })) = asked else {
+            return Err(None);
+        };
+        let levels = allowed(asked, dialect, address, wish.rules);
+        if levels.is_empty() {
+            return Err(None);
+        }
+        let watched = store.watch(address, now).map_err(|error| Some(error.to_string()))?;
+        if dialect == Dialect::Inbox
+            && let Err(error) = store.open_inbox(watched.slot, now)
+        {
+            self.unwatch_if_unread(store, watched);
+            return Err(Some(error.to_string()));
+        }
+        let reader = self.number();
+        let outlet = Outlet { cid: wish.cid, subscription: wish.subscription, reader };
+        let member = Member::new(outlet, dialect, asked, levels);
+        let feed = self.feed_for(watched, address, dialect, wish.queue);
+        self.readers.insert(reader, feed);
+        self.conns.entry(wish.cid).or_default().readers += 1;
+        if let Some(feed) = self.feeds.get_mut(&feed) {
+            feed.members.push(member);
+        }
+        self.activate(feed);
+        Ok(reader)
+    }
+
+    /// The feed that such a subscription joins, or a new one.
+    fn feed_for(
+        &mut self,
+        watched: MailboxRef,
+        address: &str,
+        dialect: Dialect,
+        queue: &[u8],
+    ) -> FeedId {
+        let id = FeedId(self.number());
+        let mailbox = self.mailboxes.entry(watched.slot).or_insert_with(|| Mailbox {
+            watched,
+            feeds: HashSet::default(),
+            idle: Vec::new(),
+            inbox: None,
+            queues: Map::default(),
+        });
+        let kind = match dialect {
+            Dialect::Inbox => match mailbox.inbox {
+                Some(feed) => return feed,
+                None => {
+                    mailbox.inbox = Some(id);
+                    Kind::Inbox
+                }
+            },
+            Dialect::Mailbox if queue.is_empty() => Kind::Own(Position::default()),
+            Dialect::Mailbox => match mailbox.queues.get(queue) {
+                Some(&feed) => return feed,
+                None => {
+                    mailbox.queues.insert(queue.into(), id);
+                    Kind::Queue { name: queue.into(), position: Position::default() }
+                }
+            },
+        };
+        mailbox.feeds.insert(id);
+        self.feeds.insert(id, Feed::new(watched, address, kind));
+        id
+    }
+
+    /// Whether a reader may go on under these rules, by which it reads from now on.
+    pub fn may_feed(&mut self, reader: u64, rules: Option<&Permissions>) -> bool {
+        let Some(&id) = self.readers.get(&reader) else { return false };
+        let Some(feed) = self.feeds.get_mut(&id) else { return false };
+        let address = feed.address.clone();
+        let Some(member) = feed.members.iter_mut().find(|m| m.outlet.reader == reader) else {
+            return false;
+        };
+        member.levels = allowed(member.asked, member.dialect, &address, rules);
+        let may = !member.levels.is_empty();
+        self.activate(id);
+        may
+    }
+
+    /// A connection is gone: what was written to it and not answered is unread. Its subscriptions end by themselves.
+    pub fn disconnect(&mut self, cid: u64) {
+        self.conns.remove(&cid);
+    }
+
+    /// Lets feeds go on as far as there is room, and a round allows; true if there is more to do.
+    pub fn go_on(&mut self, store: &mut Store, front: &mut Front, now: Now) -> bool {
+        for reader in front.take_ended() {
+            self.end(reader, store);
+        }
+        for cid in front.take_signs() {
+            self.confirm(cid, store, now);
+        }
+        for cid in front.take_roomy() {
+            self.wake_thirsty(cid);
+        }
+        let news = store.take_news();
+        for slot in news.gone {
+            self.lose(slot, front);
+        }
+        for slot in news.woken {
+            let idle =
+                self.mailboxes.get_mut(&slot).map(|mailbox| std::mem::take(&mut mailbox.idle));
+            for feed in idle.into_iter().flatten() {
+                if let Some(feed) = self.feeds.get_mut(&feed) {
+                    feed.is_idle = false;
+                }
+                self.activate(feed);
+            }
+        }
+        let acknowledged = store.acknowledged();
+        if acknowledged > self.acknowledged {
+            self.acknowledged = acknowledged;
+            for feed in std::mem::take(&mut self.unready) {
+                if let Some(feed) = self.feeds.get_mut(&feed) {
+                    feed.is_unready = false;
+                }
+                self.activate(feed);
+            }
+        }
+        let mut left = ROUND_BYTES;
+        while left > 0
+            && let Some(feed) = self.active.pop_front()
+        {
+            left = left.saturating_sub(self.turn(feed, store, front, now));
+        }
+        self.shared = None;
+        self.ask_for_signs(front);
+        !self.active.is_empty()
+    }
+
+    /// A subscription has ended.
+    fn end(&mut self, reader: u64, store: &mut Store) {
+        let Some(id) = self.readers.remove(&reader) else { return };
+        let Some(feed) = self.feeds.get_mut(&id) else { return };
+        let at = feed.members.iter().position(|member| member.outlet.reader == reader);
+        let Some(member) = at.map(|at| feed.members.remove(at)) else { return };
+        if let Some(conn) = self.conns.get_mut(&member.outlet.cid) {
+            conn.readers -= 1;
+        }
+        if let Kind::Queue { position, .. } = &mut feed.kind {
+            let slot = feed.watched.slot;
+            let left = member.held.ids().filter(|&(_, msg_id)| store.has_message(slot, msg_id));
+            position.again.extend(left);
+        }
+        if feed.members.is_empty() {
+            self.remove(id, store);
+        } else {
+            self.activate(id);
+        }
+    }
+
+    /// Nobody is fed by it any more.
+    fn remove(&mut self, id: FeedId, store: &mut Store) {
+        let Some(feed) = self.feeds.remove(&id) else { return };
+        let Some(mailbox) = self.mailboxes.get_mut(&feed.watched.slot) else { return };
+        mailbox.feeds.remove(&id);
+        match &feed.kind {
+            Kind::Inbox => mailbox.inbox = None,
+            Kind::Queue { name, .. } => drop(mailbox.queues.remove(name)),
+            Kind::Own(_) => {}
+        }
+        // Those who left while they waited for news are not to gather.
+        if mailbox.idle.len() > 2 * mailbox.feeds.len() + 16 {
+            let feeds = &self.feeds;
+            mailbox.idle.retain(|id| feeds.contains_key(id));
+        }
+        self.unwatch_if_unread(store, feed.watched);
+    }
+
+    fn unwatch_if_unread(&mut self, store: &mut Store, watched: MailboxRef) {
+        let mailbox = self.mailboxes.get(&watched.slot);
+        if mailbox.is_none_or(|mailbox| mailbox.feeds.is_empty()) {
+            self.mailboxes.remove(&watched.slot);
+            store.unwatch(watched);
+        }
+    }
+
+    /// A mailbox has gone: its subscriptions end, and are told so.
+    fn lose(&mut self, slot: SlotIx, front: &mut Front) {
+        let Some(mailbox) = self.mailboxes.remove(&slot) else { return };
+        for feed in mailbox.feeds.iter().filter_map(|id| self.feeds.remove(id)) {
+            let status = format!("404 mailbox {} does not exist", feed.address);
+            for member in feed.members {
+                self.readers.remove(&member.outlet.reader);
+                if let Some(conn) = self.conns.get_mut(&member.outlet.cid) {
+                    conn.readers -= 1;
+                }
+                let subject = member.dialect.base(&feed.address);
+                front.end_with_status(&member.outlet, &subject, &status);
+            }
+        }
+    }
+
+    /// A feed may have something to do.
+    fn activate(&mut self, id: FeedId) {
+        if let Some(feed) = self.feeds.get_mut(&id)
+            && !std::mem::replace(&mut feed.is_active, true)
+        {
+            self.active.push_back(id);
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Panics unless feeds, mailboxes, readers and connections agree. For tests.
+    pub fn check_invariants(&self, store: &Store) {
+        let members: usize = self.feeds.values().map(|feed| feed.members.len()).sum();
+        assert_eq!(members, self.readers.len(), "members of feeds");
+        let by_mailbox: usize = self.mailboxes.values().map(|mailbox| mailbox.feeds.len()).sum();
+        assert_eq!(by_mailbox, self.feeds.len(), "feeds by mailbox");
+        for (slot, mailbox) in &self.mailboxes {
+            assert!(!mailbox.feeds.is_empty(), "a mailbox that nobody reads");
+            let watched = store.is_watched(mailbox.watched);
+            assert!(watched || store.has_news(), "mailbox in slot {slot} is not watched");
+        }
+        for (id, feed) in &self.feeds {
+            assert!(!feed.members.is_empty(), "a feed without members");
+            assert_eq!(feed.is_active, self.active.contains(id), "activity of a feed");
+            let waits = feed.is_idle || feed.is_unready || feed.is_thirsty();
+            assert!(feed.is_active || waits, "a feed that nothing wakes");
+            let mailbox = &self.mailboxes[&feed.watched.slot];
+            assert!(!feed.is_idle || mailbox.idle.contains(id), "a feed that news pass over");
+            assert!(
+                !feed.is_unready || self.unready.contains(id),
+                "a feed that the log passes over"
+            );
+            for member in &feed.members {
+                assert_eq!(self.readers.get(&member.outlet.reader), Some(id), "feed of a reader");
+                let conn = self.conns.get(&member.outlet.cid);
+                let known = conn.is_some_and(|conn| conn.thirsty.contains(id));
+                assert!(!member.is_thirsty || conn.is_none() || known, "thirst nobody knows of");
+            }
+        }
+    }
+}
+
+/// The levels of which a client may be given messages.
+fn allowed(
+    asked: LevelSet,
+    dialect: Dialect,
+    address: &str,
+    rules: Option<&Permissions>,
+) -> LevelSet {
+    let Some(rules) = rules else { return asked };
+    // Whoever may not fetch may not be given the same in another way.
+    if rules.denies_publish(&[FETCH, address.as_bytes()].concat()) {
+        return LevelSet::default();
+    }
+    asked.filter(|level| rules.may_receive(&dialect.subject(address, level)))
+}
