@@ -10,6 +10,9 @@ use crate::router::{SubId, Subscription};
 /// How many bytes of output may wait for a client before its readers wait too.
 const WINDOW_BYTES: usize = 256 << 10;
 
+/// Most bytes that two lengths take in the line of a message.
+const SIZES_BYTES: usize = 44;
+
 /// A client wants to be fed.
 #[derive(Clone, Copy)]
 pub struct Subscribing<'a> {
@@ -116,17 +119,23 @@ impl Front {
         WINDOW_BYTES.min(self.limits.max_pending / 4).max(1)
     }
 
-    /// Writes a message to a subscription that has room; `body` is headers, payload and CRLF. One that has had all it
-    /// asked for ends.
-    pub fn push(&mut self, outlet: &Outlet, subject: &[u8], headers: usize, body: &[u8]) {
-        let known = self.router.get_mut(outlet.subscription);
+    /// Writes messages of one subject to a subscription that has room for them; each is the length of its headers, and
+    /// headers, payload and CRLF. One that has had all it asked for ends.
+    pub fn push<'a>(
+        &mut self,
+        outlet: &Outlet,
+        subject: &[u8],
+        messages: impl Iterator<Item = (usize, &'a [u8])>,
+    ) {
+        let known = self.router.get(outlet.subscription);
         let Some(known) = known.filter(|known| known.reader == outlet.reader) else { return };
-        known.delivered += 1;
         let (id, sid) = (known.owner, known.sid.clone());
-        let exhausted = known.max > 0 && known.delivered >= known.max;
-        self.write_message(id, &sid, subject, headers, body);
-        if exhausted {
-            self.end_subscription(outlet.subscription);
+        let written = self.write_messages(id, &sid, subject, messages);
+        if let Some(known) = self.router.get_mut(outlet.subscription) {
+            known.delivered += written;
+            if known.max > 0 && known.delivered >= known.max {
+                self.end_subscription(outlet.subscription);
+            }
         }
     }
 
@@ -137,50 +146,65 @@ impl Front {
         let (id, sid) = (known.owner, known.sid.clone());
         let headers = format!("NATS/1.0 {status}\r\n\r\n");
         let body = [headers.as_bytes(), b"\r\n"].concat();
-        self.write_message(id, &sid, subject, headers.len(), &body);
+        self.write_messages(id, &sid, subject, std::iter::once((headers.len(), &body[..])));
         self.end_subscription(outlet.subscription);
     }
 
-    fn write_message(
+    /// How many there were; a connection that is closing is written nothing.
+    fn write_messages<'a>(
         &mut self,
         id: ConnId,
         sid: &[u8],
         subject: &[u8],
-        headers: usize,
-        body: &[u8],
-    ) {
-        let Some(conn) = self.conn(id) else { return };
-        let (headers, body) = match conn.terms.headers {
-            true => (headers, body),
-            false => (0, &body[headers..]),
-        };
-        let size = body.len() - 2;
+        messages: impl Iterator<Item = (usize, &'a [u8])>,
+    ) -> u64 {
+        let Some(with_headers) = self.conn(id).map(|conn| conn.terms.headers) else { return 0 };
         let mut line = std::mem::take(&mut self.line);
         line.clear();
-        let sid_at = nats::msg_parts(&mut line, subject, b"", headers, size);
+        let verb: &[u8] = if with_headers { b"HMSG " } else { b"MSG " };
+        for part in [verb, subject, b" ", sid, b" "] {
+            line.extend_from_slice(part);
+        }
         if self.conn(id).is_some_and(|conn| conn.output.capacity() == 0) {
             let buffer = self.buffers.take();
             if let Some(conn) = self.conn_mut(id) {
                 conn.output = buffer;
             }
         }
+        let (mut count, mut bytes) = (0, 0);
+        let mut logged = Vec::new();
+        let logging = self.logging;
         if let Some(output) = self.output_of(id) {
-            output.reserve(line.len() + sid.len() + body.len());
-            output.extend_from_slice(&line[..sid_at]);
-            output.extend_from_slice(sid);
-            output.extend_from_slice(&line[sid_at..]);
-            output.extend_from_slice(body);
-            if let Some(conn) = self.conn_mut(id) {
-                conn.out_msgs += 1;
-                conn.out_bytes += size as u64;
+            for (headers, body) in messages {
+                let body = if with_headers { body } else { &body[headers..] };
+                let size = body.len() - 2;
+                let start = output.len();
+                output.reserve(line.len() + SIZES_BYTES + body.len());
+                output.extend_from_slice(&line);
+                if with_headers {
+                    output.extend_from_slice(nats::Number::new(headers as u64).as_bytes());
+                    output.push(b' ');
+                }
+                output.extend_from_slice(nats::Number::new(size as u64).as_bytes());
+                output.extend_from_slice(b"\r\n");
+                if logging {
+                    logged.push(output[start..].to_vec());
+                }
+                output.extend_from_slice(body);
+                (count, bytes) = (count + 1, bytes + size as u64);
             }
-            self.totals.out_msgs += 1;
-            self.totals.out_bytes += size as u64;
-            if self.logging {
-                self.log_told(id, &[&line[..sid_at], sid, &line[sid_at..]].concat());
+            if let Some(conn) = self.conn_mut(id) {
+                conn.out_msgs += count;
+                conn.out_bytes += bytes;
+            }
+            self.totals.out_msgs += count;
+            self.totals.out_bytes += bytes;
+            for told in &logged {
+                self.log_told(id, told);
             }
         }
         self.line = line;
+        count
     }
 
     /// A reader of this connection has more than there is room for: [`Front::take_roomy`] tells when there is.

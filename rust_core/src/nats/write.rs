@@ -7,18 +7,27 @@ pub struct Number {
     start: u8,
 }
 
+/// The numbers from 00 to 99.
+const PAIRS: &[u8; 200] = b"\
+00010203040506070809101112131415161718192021222324252627282930313233343536373839\
+40414243444546474849505152535455565758596061626364656667686970717273747576777879\
+8081828384858687888990919293949596979899";
+
 impl Number {
     /// The text of `value`.
     pub fn new(mut value: u64) -> Self {
         let mut digits = [0; 20];
         let mut start = digits.len();
-        loop {
+        // Two digits with each division: every message that is written has some numbers.
+        while value >= 10 {
+            let pair = 2 * (value % 100) as usize;
+            value /= 100;
+            start -= 2;
+            digits[start..start + 2].copy_from_slice(&PAIRS[pair..pair + 2]);
+        }
+        if value > 0 || start == digits.len() {
             start -= 1;
-            digits[start] = b'0' + (value % 10) as u8;
-            value /= 10;
-            if value == 0 {
-                break;
-            }
+            digits[start] = b'0' + value as u8;
         }
         Self { digits, start: start as u8 }
     }

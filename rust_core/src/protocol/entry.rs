@@ -162,16 +162,18 @@ pub(super) fn push_headers(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>
 }
 
 fn raw_headers(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>) {
-    out.extend_from_slice(b"NATS/1.0\r\n");
+    // In few pieces: this is written for every message.
+    number(out, b"NATS/1.0\r\nmq9-msg-id: ", meta.msg_id);
+    out.extend_from_slice(b"\r\nmq9-priority: ");
+    out.extend_from_slice(meta.level.name().as_bytes());
+    number(out, b"\r\nmq9-create-time: ", meta.create_ms / 1000);
+    out.extend_from_slice(b"\r\n");
     let mut line = |name: &str, value: &[u8]| {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
     };
-    line("mq9-msg-id", Number::new(meta.msg_id).as_bytes());
-    line("mq9-priority", meta.level.name().as_bytes());
-    line("mq9-create-time", Number::new(meta.create_ms / 1000).as_bytes());
     if !message.key.is_empty() {
         line("mq9-key", message.key.as_bytes());
     }

@@ -81,21 +81,31 @@ impl Pushes {
             return 0;
         }
         let mut written = 0;
-        for &(at, to) in &given {
-            let (level, msg_id, headers, ref place) = piece.list[at];
-            let body = &piece.bytes[place.clone()];
+        let level_of = |at: usize| piece.list[at].0;
+        // Those of one level to one member in one go.
+        for run in given.chunk_by(|a, b| a.1 == b.1 && level_of(a.0) == level_of(b.0)) {
+            let (to, level) = (run[0].1, level_of(run[0].0));
             let member = &mut feed.members[to];
             let subject = member.dialect.subject(&feed.address, level);
-            front.push(&member.outlet, &subject, headers, body);
-            written += body.len() + LINE_BYTES;
-            match &mut feed.kind {
-                Kind::Own(position) => position.pass(level, msg_id),
-                Kind::Queue { position, .. } => {
-                    position.pass(level, msg_id);
-                    let slot = feed.watched.slot;
-                    member.held.add(level, msg_id, |msg_id| store.has_message(slot, msg_id));
+            let messages = run.iter().map(|&(at, _)| {
+                let (_, _, headers, ref place) = piece.list[at];
+                (headers, &piece.bytes[place.clone()])
+            });
+            front.push(&member.outlet, &subject, messages);
+            for &(at, _) in run {
+                let (_, msg_id, _, ref place) = piece.list[at];
+                written += place.len() + LINE_BYTES;
+                match &mut feed.kind {
+                    Kind::Own(position) => position.pass(level, msg_id),
+                    Kind::Queue { position, .. } => {
+                        position.pass(level, msg_id);
+                        let slot = feed.watched.slot;
+                        member.held.add(level, msg_id, |msg_id| store.has_message(slot, msg_id));
+                    }
+                    Kind::Inbox => {
+                        self.note_out(member.outlet.cid, feed.watched, msg_id, place.len());
+                    }
                 }
-                Kind::Inbox => self.note_out(member.outlet.cid, feed.watched, msg_id, body.len()),
             }
         }
         if piece.waits {
