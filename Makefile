@@ -206,6 +206,11 @@ bench-nats: $(DEVELOPED) ## Compare mq9 with a real nats-server; results land in
 	@.ci/require cargo cc
 	$(BIN)/python benches/nats_core.py $(ARGS)
 
+.PHONY: bench-push
+bench-push: $(DEVELOPED) ## Compare what mq9, JetStream and Redis push; results land in .build/bench-push
+	@.ci/require cargo cc
+	$(BIN)/python benches/pushes.py $(ARGS)
+
 .PHONY: bench-bystanders
 bench-bystanders: $(DEVELOPED) ## Measure SENDs beside others who keep Python busy; results land in .build/bench-bystanders
 	@.ci/require cargo cc

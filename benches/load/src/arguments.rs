@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 /// What is printed where the command line is wrong.
 pub const USAGE: &str = "\
-usage: mq9-load <publish|fanout|request|append|drain|create|wait> --server HOST:PORT [options]
+usage: mq9-load <publish|fanout|request|append|drain|create|wait|push> --server HOST:PORT [options]
 
   --server HOST:PORT  the server, without TLS or authentication
   --pid PID           its process id, to report its processor time
@@ -38,7 +38,10 @@ usage: mq9-load <publish|fanout|request|append|drain|create|wait> --server HOST:
            --group S (workers), --prefix S of their names (m), --rate N
   wait:    --from mailbox|jetstream|redis, --connections N (1000), each waits for one of
            those that create has made, --wake N of them in the end (all), --stream S,
-           --group S; --seconds is how long nothing happens";
+           --group S; --seconds is how long nothing happens
+  push:    --from mailbox|inbox|jetstream-ordered|jetstream-push|redis, --name S (bench),
+           --subscribers N (1), --stored N messages, sent as for drain: the replay of them
+           is measured, or with --rate N what is sent live after it";
 
 /// The options that have not been asked for yet.
 #[derive(Debug)]

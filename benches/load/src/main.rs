@@ -17,6 +17,7 @@ mod pace;
 mod poller;
 mod processor;
 mod publish;
+mod push;
 mod request;
 mod requester;
 mod resp;
@@ -55,6 +56,7 @@ fn run() -> Result<(), Failure> {
         "drain" => drain::run(arguments),
         "create" => create::run(arguments),
         "wait" => wait::run(arguments),
+        "push" => push::run(arguments),
         _ => Err(Failure::Usage(format!("no scenario is called {scenario:?}"))),
     }?;
     writeln!(std::io::stdout(), "{line}").doing("print the result")
