@@ -5,9 +5,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mq9 import sync
     from mq9._core import __version__
-    from mq9.client import Client, Consumer, Message, NewMessage, connect
+    from mq9.client import Broadcast, Client, Consumer, Message, NewMessage, Subscription, connect
 
-__all__ = ["Client", "Consumer", "Message", "NewMessage", "__version__", "connect", "sync"]
+__all__ = [
+    "Broadcast",
+    "Client",
+    "Consumer",
+    "Message",
+    "NewMessage",
+    "Subscription",
+    "__version__",
+    "connect",
+    "sync",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -17,7 +27,7 @@ def __getattr__(name: str) -> object:
         from mq9 import _core
 
         return _core.__version__
-    if name in {"Client", "Consumer", "Message", "NewMessage", "connect"}:
+    if name in __all__ and name != "sync":
         from mq9 import client
 
         return getattr(client, name)

@@ -31,11 +31,17 @@ _numbers = itertools.count()
 
 
 def public(of: type) -> dict[str, object]:
-    return {name: value for name, value in vars(of).items() if not name.startswith("_")}
+    members = [vars(kind) for kind in reversed(of.__mro__) if kind.__module__.startswith("mq9")]
+    everything = {name: value for kind in members for name, value in kind.items()}
+    return {name: value for name, value in everything.items() if not name.startswith("_")}
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"), [(mq9.Client, mq9.sync.Client), (mq9.Consumer, mq9.sync.Consumer)]
+    ("theirs", "ours"),
+    [
+        (mq9.Client, mq9.sync.Client),
+        (mq9.Consumer, mq9.sync.Consumer),
+    ],
 )
 def test_both_clients_have_the_same_methods(theirs: type, ours: type) -> None:
     missing = public(theirs).keys() - public(ours).keys()

@@ -21,6 +21,7 @@ from mq9.cli import (
     mcp,
     messages,
     plain,
+    push,
     status,
     tail,
 )
@@ -89,6 +90,7 @@ def parser() -> Parser:
     for part in (
         mailbox,
         messages,
+        push,
         tail,
         group,
         dead,

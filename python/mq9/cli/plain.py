@@ -1,11 +1,11 @@
-"""`mq9 pub`, `sub`, `request`: plain NATS, for looking at what passes."""
+"""`mq9 pub`, `request`, and `sub` of a subject: plain NATS, for looking at what passes."""
 
 import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
 from mq9.cli import broker
-from mq9.cli.exits import NOTHING, OK, REFUSED, USAGE, Failure
+from mq9.cli.exits import NOTHING, OK, REFUSED, Failure
 from mq9.cli.messages import given_header, given_payloads
 from mq9.cli.output import one_line, print_json, print_payload, visible
 
@@ -32,16 +32,6 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         connects=False,
     )
     _add_message(request)
-
-    sub = broker.add_command(
-        *(commands, "sub", _sub),
-        help="print what is published to a NATS subject",
-        example="mq9 sub 'weather.>'\nmq9 sub jobs --queue workers --count 1",
-    )
-    sub.add_argument("subject", help="the subject; * and > stand for tokens")
-    sub.add_argument("-q", "--queue", metavar="NAME", help="share them in this queue group")
-    sub.add_argument("-n", "--count", type=int, metavar="N", help="end after so many")
-    sub.add_argument("--payload", action="store_true", help="print payloads and nothing else")
 
 
 def _add_message(parser: argparse.ArgumentParser) -> None:
@@ -99,9 +89,8 @@ def _run_request(arguments: argparse.Namespace) -> int:
     return broker.run(request, arguments)
 
 
-async def _sub(client: "Client", arguments: argparse.Namespace) -> int:
-    if arguments.count is not None and arguments.count < 1:
-        raise Failure(f"--count is {arguments.count}: it must be at least 1", USAGE)
+async def sub(client: "Client", arguments: argparse.Namespace) -> int:
+    """Prints what is published to a subject; part of `mq9 sub`."""
     wanted = await client.nats.subscribe(arguments.subject, queue=arguments.queue or "")
     await _check_refusal(client, arguments)
     if not (arguments.json or arguments.payload):

@@ -5,10 +5,13 @@ from mq9.client.client import Client, connect
 from mq9.client.consumer import Consumer
 from mq9.client.mailboxes import GroupDetails, MailboxDetails, MailboxSummary
 from mq9.client.message import DelayedMessage, Message, NewMessage
+from mq9.client.sources import Broadcast
+from mq9.client.subscription import Subscription
 
 __all__ = [
     "AgentPage",
     "AgentStatus",
+    "Broadcast",
     "Client",
     "Consumer",
     "DelayedMessage",
@@ -17,5 +20,6 @@ __all__ = [
     "MailboxSummary",
     "Message",
     "NewMessage",
+    "Subscription",
     "connect",
 ]

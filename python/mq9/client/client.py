@@ -1,4 +1,4 @@
-"""`mq9.Client`: the commands of the protocol as methods.
+"""`mq9.Client`: the commands of the protocol as methods; those of push are inherited.
 
 Knows which subject and which fields a command has. How a request travels is the wire's, how
 messages are worked through is the consumer's.
@@ -20,11 +20,13 @@ from mq9.client.connecting import Access
 from mq9.client.consumer import Consumer
 from mq9.client.fetching import Deliver, Fetch, Format
 from mq9.client.mailboxes import MailboxDetails, MailboxPolicy, MailboxSummary, policy_fields
+from mq9.client.mailboxes import checked_address as _address
 from mq9.client.message import MISSING, DelayedMessage, Message, NewMessage
+from mq9.client.pushing import PushMethods
 from mq9.client.sending import send_all, stored_id
 from mq9.client.spans import Span, milliseconds, seconds
 from mq9.client.wire import Wire
-from mq9.errors import InvalidAddress, InvalidField
+from mq9.errors import InvalidField
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
 
@@ -34,7 +36,7 @@ Agent = Mapping[str, Any]
 _MODELS_LOAD_S = 5.0
 
 
-class Client:
+class Client(PushMethods):
     """A connection to a broker; all times are in seconds.
 
     The broker is at `url`, at the first of several that answers, or where the environment variable
@@ -184,7 +186,10 @@ class Client:
         message = NewMessage(payload, priority, key, tags, delay, ttl, headers or {}, json, id)
         data, fields = message.encoded()
         reply = await self._wire.start(
-            f"$mq9.AI.MSG.SEND.{_address(address)}", data, fields, timeout=self._timeout(timeout)
+            f"$mq9.AI.MSG.SEND.{_address(address)}",
+            data,
+            fields,
+            timeout=self._timeout(timeout),
         )
         return stored_id(await reply)
 
@@ -587,12 +592,3 @@ class Options(TypedDict, total=False):
 async def connect(url: str | Sequence[str] | None = None, **options: Unpack[Options]) -> Client:
     """A connected client; options are those of `Client`."""
     return await Client(url, **options).connect()
-
-
-def _address(address: str) -> str:
-    # What would make it another subject; the broker checks the rest.
-    if not address or any(c.isspace() or c in "*>" for c in address):
-        raise InvalidAddress(
-            f"invalid mail_address {address!r}: it must be lowercase letters, digits and dots"
-        )
-    return address

@@ -6,7 +6,7 @@ fails at once, and who reconnects is the wire.
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,23 @@ async def open_connection(
         if not opened:
             await _abandon(nats, attempt)
     return nats
+
+
+async def open_first(
+    urls: Sequence[str],
+    access: Access,
+    on_error: Callable[[Exception], None],
+    on_closed: Callable[[Nats], None],
+) -> Nats:
+    """Connects to the first server that answers; raises what the last one said if none does."""
+    problem: Mq9Error | None = None
+    for url in urls:
+        try:
+            return await open_connection(url, access, on_error, on_closed)
+        except (AccessDenied, BrokerUnavailable) as error:
+            problem = error
+    assert problem is not None
+    raise problem
 
 
 async def _abandon(nats: Nats, attempt: Awaitable[None]) -> None:

@@ -5,8 +5,6 @@ request that finds none waits, and what was in hand is settled when it is back.
 """
 
 import asyncio
-import contextvars
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from mq9.client.fetching import Deliver
+from mq9.client.handlers import call, threads_for
 from mq9.client.in_flight import InFlight
 from mq9.client.message import Message
 from mq9.errors import (
@@ -108,9 +107,7 @@ class Consumer:
         acknowledged when its handler returns. If the handler raises, the message comes again after
         the next of `retry_delays`. Raises what makes going on pointless, such as `AccessDenied`.
         """
-        if not callable(handler):
-            raise InvalidField(f"the handler is {handler!r}: it must be a function of a message")
-        threads = None if _is_async(handler) else ThreadPoolExecutor(self._concurrency, "mq9-work")
+        threads = threads_for(handler, self._concurrency)
         try:
             async with self:
                 self._workers = [
@@ -201,7 +198,7 @@ class Consumer:
     async def _work(self, handler: Handler, threads: ThreadPoolExecutor | None) -> None:
         while (message := await self._next()) is not None:
             try:
-                await _call(handler, message, threads)
+                await call(handler, message, threads)
             except (Exception, asyncio.CancelledError):
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
@@ -423,20 +420,3 @@ class Consumer:
             _log.warning("%s: what was in hand comes again later: %s", self.address, error)
         for msg_id in self._in_flight.msg_ids:
             self._in_flight.settle(msg_id)
-
-
-def _is_async(handler: Handler) -> bool:
-    call = getattr(handler, "__call__", None)  # noqa: B004
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
-
-
-async def _call(handler: Handler, message: Message, threads: ThreadPoolExecutor | None) -> None:
-    """Calls a handler, in a thread if it is a plain function; what it returns may be awaited."""
-    if threads is None:
-        result = handler(message)
-    else:
-        context = contextvars.copy_context()
-        running = asyncio.get_running_loop()
-        result = await running.run_in_executor(threads, context.run, handler, message)
-    if inspect.isawaitable(result):
-        await result

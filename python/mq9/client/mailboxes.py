@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Self, TypedDict
 
 from mq9.client.spans import Span, wire_field
+from mq9.errors import InvalidAddress
 
 
 class MailboxPolicy(TypedDict, total=False):
@@ -27,6 +28,15 @@ class MailboxPolicy(TypedDict, total=False):
     max_msg_size: int | None
     discard: Literal["old", "new"] | None
     dedup_window: int | None
+
+
+def checked_address(address: str) -> str:
+    """The address, unless it would make a subject another one; the broker checks the rest."""
+    if not address or any(c.isspace() or c in "*>" for c in address):
+        raise InvalidAddress(
+            f"invalid mail_address {address!r}: it must be lowercase letters, digits and dots"
+        )
+    return address
 
 
 _SPANS = ("ttl", "ack_wait", "max_age")

@@ -62,8 +62,20 @@ class Wire:
         """Why no reply can arrive."""
         self._numbers = itertools.count()
         self._waiting: dict[str, _Waiting] = {}
+        self._publishing: dict[str, list[asyncio.Future[None]]] = {}
+        """What is published without an answer, by its subject in lower case."""
         self._reopening: asyncio.Task[None] | None = None
         self._last_problem: Mq9Error | None = None
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The servers."""
+        return self._urls
+
+    @property
+    def access(self) -> Access:
+        """Who the client is."""
+        return self._access
 
     @property
     def where(self) -> str:
@@ -139,12 +151,7 @@ class Wire:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         connection = await self._connection(timeout)
-        size = len(payload) + sum(len(n) + len(v.encode()) + 4 for n, v in (headers or {}).items())
-        if size > connection.max_payload:
-            raise MessageTooLarge(
-                f"message of {size} bytes, headers included, is larger than the limit of "
-                f"{connection.max_payload} bytes that the broker has (max_payload)"
-            )
+        self._check_size(connection, payload, headers)
         if self._deaf is not None:
             raise AccessDenied(self._deaf)
         token = f"{next(self._numbers):x}"
@@ -167,6 +174,14 @@ class Wire:
             raise ConnectionLost(f"the connection to {self.where} broke: {error}") from error
         return waiting.future
 
+    def _check_size(self, connection: Nats, payload: bytes, headers: dict[str, str] | None) -> None:
+        size = len(payload) + sum(len(n) + len(v.encode()) + 4 for n, v in (headers or {}).items())
+        if size > connection.max_payload:
+            raise MessageTooLarge(
+                f"message of {size} bytes, headers included, is larger than the limit of "
+                f"{connection.max_payload} bytes that the broker has (max_payload)"
+            )
+
     async def request(
         self,
         subject: str,
@@ -182,6 +197,34 @@ class Wire:
     async def ask(self, subject: str, body: Mapping[str, Any], *, timeout: float) -> Any:  # noqa: ANN401
         """A request with a JSON body."""
         return await self.request(subject, compact(body), timeout=timeout)
+
+    async def publish(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None, *, timeout: float
+    ) -> None:
+        """Publishes what nobody answers; returns when the broker has it, raises if it refuses."""
+        connection = await self._connection(timeout)
+        self._check_size(connection, payload, headers)
+        refusals = self._publishing.setdefault(subject.lower(), [])
+        refusal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        refusals.append(refusal)
+        try:
+            await connection.publish(subject, payload, headers=headers)
+            # The first ping of nats-py overtakes what it has not written yet, the second does not;
+            # a refusal comes before its answer.
+            for _ in range(2):
+                await connection.flush(timeout)  # type: ignore[arg-type]
+        except nats.errors.BadSubjectError as error:
+            raise InvalidField(f"{subject!r} is no subject") from error
+        except nats.errors.TimeoutError as error:
+            raise RequestTimeout(f"no answer from {self.where} in {timeout:g} s") from error
+        except (nats.errors.Error, OSError) as error:
+            raise ConnectionLost(f"the connection to {self.where} broke: {error}") from error
+        finally:
+            refusals.remove(refusal)
+            if not refusals:
+                self._publishing.pop(subject.lower(), None)
+        if refusal.done():
+            refusal.result()
 
     async def _connection(self, timeout: float) -> Nats:
         if self._nats is not None and not self._nats.is_closed:
@@ -247,6 +290,12 @@ class Wire:
             self._fail_all(AccessDenied, self._deaf)
         # The only sign of a request that may not be made; nats-py has it in lower case.
         if "permissions violation for publish" in text:
+            for subject, refusals in self._publishing.items():
+                for refusal in refusals:
+                    if f'"{subject}"' in text and not refusal.done():
+                        refusal.set_exception(
+                            AccessDenied(f"this user may not publish to {subject}: {text}")
+                        )
             for token, waiting in tuple(self._waiting.items()):
                 if f'"{waiting.subject.lower()}"' in text:
                     self._fail(

@@ -2,5 +2,6 @@
 
 from mq9.sync.client import Client, connect
 from mq9.sync.consumer import Consumer
+from mq9.sync.subscription import Subscription
 
-__all__ = ["Client", "Consumer", "connect"]
+__all__ = ["Client", "Consumer", "Subscription", "connect"]

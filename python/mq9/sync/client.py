@@ -11,12 +11,15 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from mq9.client import Client as AsyncClient
 from mq9.client import Consumer as AsyncConsumer
+from mq9.client import Subscription as AsyncSubscription
 from mq9.client.client import Options
 from mq9.sync.consumer import Consumer
 from mq9.sync.portal import Portal
+from mq9.sync.subscription import Subscription
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 
 def _waiting(
@@ -37,6 +40,16 @@ def _consuming(
     @functools.wraps(method)
     def call(self: "Client", /, *given: Given.args, **named: Given.kwargs) -> Consumer:
         return Consumer(self._portal, method(self._client, *given, **named))
+
+    return call
+
+
+def _subscribing(
+    method: Callable[Concatenate[AsyncClient, Given], AsyncSubscription[Item]],
+) -> Callable[Concatenate["Client", Given], Subscription[Item]]:
+    @functools.wraps(method)
+    def call(self: "Client", /, *given: Given.args, **named: Given.kwargs) -> Subscription[Item]:
+        return Subscription(self._portal, method(self._client, *given, **named))
 
     return call
 
@@ -114,6 +127,12 @@ class Client:
     delete = _waiting(AsyncClient.delete)
     remove_group = _waiting(AsyncClient.remove_group)
     consume = _consuming(AsyncClient.consume)
+
+    subscribe = _subscribing(AsyncClient.subscribe)
+    inbox = _subscribing(AsyncClient.inbox)
+    unread = _waiting(AsyncClient.unread)
+    broadcast = _waiting(AsyncClient.broadcast)
+    on_broadcast = _subscribing(AsyncClient.on_broadcast)
 
     status = _waiting(AsyncClient.status)
     register = _waiting(AsyncClient.register)

@@ -1,13 +1,13 @@
 """A worker of a group for programs without asyncio: `mq9.Consumer`, waited for."""
 
 import contextvars
-import inspect
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
 from mq9.client import Consumer as AsyncConsumer
 from mq9.client import Message
+from mq9.client.handlers import is_async
 from mq9.errors import InvalidField
 from mq9.sync.portal import Portal
 
@@ -50,7 +50,7 @@ class Consumer:
         """
         if not callable(handler):
             raise InvalidField(f"the handler is {handler!r}: it must be a function of a message")
-        if _is_async(handler):
+        if is_async(handler):
             return self._portal.run(self._consumer.run(handler))
 
         def handle(message: Message) -> object:
@@ -107,8 +107,3 @@ class Consumer:
     def term(self, message: Message) -> None:
         """This message cannot be done: it never comes again."""
         self._portal.run(self._consumer.term(message))
-
-
-def _is_async(handler: Handler) -> bool:
-    call = getattr(handler, "__call__", None)  # noqa: B004
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)

@@ -1,0 +1,146 @@
+"""The part of `mq9.Client` that is about push: subscriptions, inboxes and broadcasts."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from mq9.client.mailboxes import checked_address
+from mq9.client.message import LEVELS, MISSING, Message, NewMessage
+from mq9.client.sources import BROADCAST, Broadcast, Broadcasts, Everything, Key, Shared, Unread
+from mq9.client.subscription import Subscription
+from mq9.client.wire import Wire
+from mq9.errors import InvalidField
+
+
+class PushMethods:
+    """What `mq9.Client` inherits."""
+
+    timeout: float
+    _wire: Wire
+
+    @functools.cached_property
+    def _doubtful(self) -> "dict[str, list[Key]]":
+        return {}
+
+    def subscribe(
+        self,
+        address: str,
+        priority: str | None = None,
+        queue: str | None = None,
+        *,
+        delete: bool = False,
+        limit: int | None = None,
+    ) -> Subscription[Message]:
+        """All messages of a mailbox, the most important first, then each as it is sent.
+
+        Each subscription starts from the beginning. With a `queue` each message goes to one of
+        those that share the name; what one of them had not deleted when it ends goes to others.
+        With `delete` a message is deleted when you are done with it. Ends after `limit` messages.
+        """
+        if delete and queue is None:
+            raise InvalidField("delete is for messages that are shared: give a queue")
+        subject = f"$mq9.AI.MAILBOX.MSG.{checked_address(address)}.{_level(priority)}"
+        look = functools.partial(self._look, address)
+        source: Everything | Shared
+        if queue is None:
+            source = Everything(address, subject, "", look)
+        else:
+            remove = functools.partial(self._remove, address) if delete else None
+            source = Shared(address, subject, _queue(queue), look, delete=remove)
+        return Subscription(self._wire, source, limit=limit, timeout=self.timeout)
+
+    def inbox(
+        self, address: str, priority: str | None = None, *, limit: int | None = None
+    ) -> Subscription[Message]:
+        """The messages of a mailbox that nobody has read yet, then each as it is sent; each once.
+
+        A message is read when you are done with it: when you ask for the next one, or when your
+        handler has returned. Several who read share the messages. Ends after `limit` messages.
+        """
+        subject = f"$mq9.AI.INBOX.{checked_address(address)}.{_level(priority)}"
+        look = functools.partial(self._look, address)
+        source = Unread(address, subject, "", look, doubtful=self._doubtful)
+        return Subscription(self._wire, source, limit=limit, timeout=self.timeout)
+
+    async def unread(
+        self, address: str, *, token: str | None = None, timeout: float | None = None
+    ) -> list[Message]:
+        """The messages of a mailbox that nobody has read yet; with this they are read.
+
+        Operators need no `token`.
+        """
+        given = self.timeout if timeout is None else timeout
+        found: list[Message] = []
+        known = set(self._doubtful.pop(address, ()))
+        while True:
+            subject = f"$mq9.AI.MAILBOX.QUERY.{checked_address(address)}"
+            answer = await self._wire.ask(subject, {"token": token}, timeout=given)
+            found += (Message.from_entry(address, None, entry) for entry in answer["messages"])
+            # A reply is cut for its size.
+            if not answer.get("more"):
+                return [each for each in found if (each.msg_id, each.create_time) not in known]
+
+    async def broadcast(
+        self,
+        event: str,
+        payload: bytes | str = MISSING,
+        *,
+        json: Any = MISSING,  # noqa: ANN401
+        persist: bool = False,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Tell everybody who listens; `event` is a domain and an event, such as `task.available`.
+
+        With `persist` it is stored, and given to those who begin to listen later too.
+        """
+        _check_event(event, wildcards=False)
+        data, fields = NewMessage(payload, headers=headers or {}, json=json).encoded()
+        if persist:
+            fields = (fields or {}) | {"mq9-persist": "true"}
+        given = self.timeout if timeout is None else timeout
+        await self._wire.publish(f"{BROADCAST}{event}", data, fields, timeout=given)
+
+    def on_broadcast(
+        self, events: str = ">", queue: str | None = None, *, limit: int | None = None
+    ) -> Subscription[Broadcast]:
+        """Events as they are told: `task.available`, `task.*`, `*.failed`, or all of them.
+
+        With a `queue` each goes to one of those that share the name. A program that is too slow
+        misses events. Ends after `limit` events.
+        """
+        events = f"{events[:-1]}>" if events == "#" or events.endswith(".#") else events
+        _check_event(events, wildcards=True)
+        source = Broadcasts(events, "" if queue is None else _queue(queue))
+        return Subscription(self._wire, source, limit=limit, timeout=self.timeout)
+
+    async def _look(self, address: str) -> None:
+        subject = f"$mq9.AI.MSG.QUERY.{address}"
+        await self._wire.ask(subject, {"limit": 1}, timeout=self.timeout)
+
+    async def _remove(self, address: str, msg_id: int) -> None:
+        subject = f"$mq9.AI.MSG.DELETE.{address}.{msg_id}"
+        await self._wire.ask(subject, {}, timeout=self.timeout)
+
+
+def _level(priority: str | None) -> str:
+    if priority is None:
+        return "*"
+    if priority not in LEVELS:
+        raise InvalidField(f"priority is {priority!r}: it must be one of {', '.join(LEVELS)}")
+    return priority
+
+
+def _queue(name: str) -> str:
+    if not name or any(c.isspace() for c in name):
+        raise InvalidField(f"queue is {name!r}: it must be a name without spaces")
+    return name
+
+
+def _check_event(event: str, *, wildcards: bool) -> None:
+    tokens = event.split(".")
+    wild = any(token in ("*", ">") for token in tokens)
+    if not all(tokens) or any(c.isspace() for c in event) or (wild and not wildcards):
+        raise InvalidField(
+            f"event is {event!r}: it must be a domain and an event, such as task.available"
+        )

@@ -1,0 +1,246 @@
+"""What can be subscribed to: which subject it is, what comes twice, what the broker gives again.
+
+One class for each way of reading. Knows nothing of connections.
+"""
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, TypeVar
+
+from nats.aio.msg import Msg
+
+from mq9.client.message import Message, parse_json
+from mq9.errors import AccessDenied, MailboxNotFound, MessageNotFound, Mq9Error
+
+Item = TypeVar("Item")
+Key = tuple[int, int]
+"""What tells a message of a mailbox from any other: its number and time."""
+
+BROADCAST = "$mq9.AI.BROADCAST."
+
+_WINDOW_S = 0.25
+"""How much work is taken at once of an inbox."""
+_LARGEST_WINDOW = 1024
+_REMEMBERED = 32_768
+"""Messages of an inbox that are known again: more than a broker has under way to a connection."""
+
+
+class EndedError(Exception):
+    """The broker has ended the subscription."""
+
+    def __init__(self, error: Mq9Error) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Source(Generic[Item]):
+    """How to read."""
+
+    buffered: ClassVar[int] = 65_536
+    """Messages that may wait in the program before reading is held back."""
+    keeps_buffer: ClassVar[bool] = True
+    """Whether messages that wait are good when the connection has broken."""
+    drops: ClassVar[bool] = False
+    """Whether messages of a program that is too slow are dropped."""
+    is_windowed: ClassVar[bool] = False
+    """Whether the broker is told how many messages to push, and when they are done."""
+
+    def __init__(self, subject: str, queue: str = "") -> None:
+        self.subject = subject
+        self.queue = queue
+
+    def take(self, msg: Msg) -> Item | None:
+        """The message that has arrived; None if it came before. Raises `EndedError`."""
+        raise NotImplementedError
+
+    def handed(self, item: Item) -> None:
+        """The program is given it."""
+
+    async def done(self, item: Item) -> None:
+        """The program is done with it."""
+
+    def confirmed(self) -> None:
+        """The broker knows that the program is done with all that it was given."""
+
+    def lost(self) -> None:
+        """The connection has broken."""
+
+    def closed(self) -> None:
+        """The program wants no more."""
+
+    def next_window(self) -> int:
+        """How many messages the broker may push before it is asked for more; 0 for any number."""
+        return 0
+
+    async def why(self, text: str) -> Mq9Error:
+        """What stands behind the refusal of a subscription."""
+        return AccessDenied(f"this user may not subscribe to {self.subject}: {text}")
+
+
+class _Mailbox(Source[Message]):
+    def __init__(
+        self,
+        address: str,
+        subject: str,
+        queue: str,
+        look: Callable[[], Awaitable[object]],
+    ) -> None:
+        """`look` asks the broker for the mailbox, to learn why it refuses."""
+        super().__init__(subject, queue)
+        self.address = address
+        self._look = look
+
+    def take(self, msg: Msg) -> Message | None:
+        headers = msg.headers or {}
+        if "mq9-msg-id" not in headers:
+            said = headers.get("Description") or f"mailbox {self.address} does not exist"
+            raise EndedError(MailboxNotFound(said))
+        message = Message.from_raw(self.address, None, headers, msg.data)
+        return None if self._is_known(message) else message
+
+    def _is_known(self, _message: Message) -> bool:
+        return False
+
+    async def why(self, text: str) -> Mq9Error:
+        try:
+            await self._look()
+        except Mq9Error as error:
+            return error
+        return await super().why(text)
+
+
+class Everything(_Mailbox):
+    """All messages of a mailbox from the beginning, then live ones (`MAILBOX.MSG`).
+
+    After a connection broke the broker begins anew. Messages of a level come in order, so that one
+    mark for each level tells which of them came before.
+    """
+
+    def __init__(self, *args: Any) -> None:  # noqa: ANN401
+        super().__init__(*args)
+        self._marks: dict[int, Key] = {}
+        """The last message of each level: its number and time."""
+        self._known: dict[int, Key] = {}
+
+    def lost(self) -> None:
+        self._known = dict(self._marks)
+
+    def _is_known(self, message: Message) -> bool:
+        level, last = message.level, (message.msg_id, message.create_time)
+        known = self._known.get(level)
+        # A later message with a lower number is one of another mailbox with the same address.
+        if known is not None and last[0] <= known[0] and last[1] <= known[1]:
+            return True
+        self._marks[level] = last
+        return False
+
+
+class Shared(_Mailbox):
+    """Messages of a mailbox, each to one member of a queue group.
+
+    What a member that has lost its connection had not deleted goes to others, also what waits in
+    the program.
+    """
+
+    buffered = 1_000
+    keeps_buffer = False
+
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401
+        delete: Callable[[int], Awaitable[None]] | None,
+    ) -> None:
+        super().__init__(*args)
+        self._delete = delete
+
+    async def done(self, item: Message) -> None:
+        if self._delete is not None:
+            with contextlib.suppress(MessageNotFound):
+                await self._delete(item.msg_id)
+
+
+class Unread(_Mailbox):
+    """Messages of a mailbox that nobody has read yet, once (`INBOX`).
+
+    The broker counts a message as read when the ping behind it is answered. So pings are answered
+    when the program is done with what came before them, and what was under way when the
+    connection broke comes again. What the program had by then is known again.
+    """
+
+    keeps_buffer = False
+    is_windowed = True
+
+    def __init__(self, *args: Any, doubtful: dict[str, list[Key]]) -> None:  # noqa: ANN401
+        """`doubtful` has what the last reader of a mailbox had, for all the broker knows, not."""
+        super().__init__(*args)
+        self._order: deque[Key] = deque(doubtful.pop(self.address, ()))
+        self._had: set[Key] = set(self._order)
+        self._doubtful = doubtful
+        self._unconfirmed: list[Key] = []
+        self._window = 0
+        self._since = 0.0
+
+    def handed(self, item: Message) -> None:
+        key = (item.msg_id, item.create_time)
+        if len(self._order) == _REMEMBERED:
+            self._had.discard(self._order.popleft())
+        self._order.append(key)
+        self._had.add(key)
+        self._unconfirmed.append(key)
+
+    def confirmed(self) -> None:
+        self._unconfirmed.clear()
+
+    def closed(self) -> None:
+        if self._unconfirmed:
+            self._doubtful[self.address] = self._unconfirmed
+
+    def next_window(self) -> int:
+        # As many as are done in a moment: what waits in the program can be given to nobody else.
+        now = time.monotonic()
+        quick = now - self._since < _WINDOW_S
+        self._since = now
+        larger = min(self._window * 4, _LARGEST_WINDOW) if quick else self._window // 4
+        self._window = max(1, larger)
+        return self._window
+
+    def _is_known(self, message: Message) -> bool:
+        return (message.msg_id, message.create_time) in self._had
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """An event that somebody has told everybody."""
+
+    event: str
+    """Domain and event, such as `task.available`."""
+    payload: bytes
+    headers: Mapping[str, str] = field(default_factory=dict, hash=False)
+    reply: str = ""
+    """Where an answer is expected, if one is."""
+
+    @property
+    def text(self) -> str:
+        """The payload as UTF-8."""
+        return self.payload.decode()
+
+    def json(self) -> Any:  # noqa: ANN401
+        """The payload as JSON."""
+        return parse_json(self.payload)
+
+
+class Broadcasts(Source[Broadcast]):
+    """Events as they are told. Those that were stored come again after a connection broke."""
+
+    drops = True
+
+    def __init__(self, events: str, queue: str) -> None:
+        super().__init__(f"{BROADCAST}{events}", queue)
+
+    def take(self, msg: Msg) -> Broadcast | None:
+        headers = MappingProxyType(dict(msg.headers or {}))
+        return Broadcast(msg.subject.removeprefix(BROADCAST), msg.data, headers, msg.reply)
