@@ -5,6 +5,7 @@
 mod check;
 mod edges;
 mod hooked;
+mod inbox;
 mod script;
 mod world;
 
