@@ -48,16 +48,17 @@ def send(document: Document) -> Figure | None:
     if not panels:
         return None
     lines = (len(panels) + 1) // 2
-    figure = Figure(figsize=(11, 2.9 * lines), layout="constrained")
+    figure = Figure(figsize=(11, 3.1 * lines + 0.6), layout="constrained")
     grid = figure.subplots(lines, 2, squeeze=False, sharey=True)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     for axes, (title, part) in zip(grid.flat, panels.items(), strict=False):
         points(axes, part, servers_of(rows), "rate")
         axes.set_xticks(range(len(part)), [load(row) for row in part])
-        axes.set_title(title)
-        axes.set_ylabel("messages per second")
-    figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
+        axes.set_title(title_of(title))
+        axes.set_xlabel("connections x requests under way on each")
+        axes.set_ylabel("messages stored per second")
+    label(figure, grid.flat[0], "Rate of SEND, higher is better", POINTS)
     return figure
 
 
@@ -66,68 +67,107 @@ def latency(document: Document) -> Figure | None:
     rows = rows_of(document, "latency")
     if not rows:
         return None
-    figure = Figure(figsize=(11, 3.4 * len(rows)), layout="constrained")
-    grid = figure.subplots(len(rows), 3, squeeze=False, sharey="row")
-    names = {"p50_us": "p50", "p99_us": "p99", "p999_us": "p99.9"}
+    figure = Figure(figsize=(11, 3.3 * len(rows) + 0.6), layout="constrained")
+    grid = figure.subplots(len(rows), 3, squeeze=False, sharey=True)
+    names = {"p50_us": "half (p50)", "p99_us": "99 of 100 (p99)", "p999_us": "999 of 1,000 (p99.9)"}
     for line, row in zip(grid, rows, strict=True):
         for axes, (name, title) in zip(line, names.items(), strict=True):
-            for server in servers_of(rows):
+            for at, server in enumerate(servers_of(rows)):
                 found = row["contenders"][row["best"][server]]
                 values = {
-                    part: [found[part][f"{name}_{percent}"] for percent in PERCENTS]
+                    part: [found[part][f"{name}_{percent}"] / 1000 for percent in PERCENTS]
                     for part in ("median", "min", "max")
                 }
-                axes.plot(PERCENTS, values["median"], "o-", color=COLOURS[server], label=server)
-                axes.fill_between(
-                    PERCENTS, values["min"], values["max"], color=COLOURS[server], alpha=0.15
-                )
+                # Side by side, so that no line hides another.
+                places = [percent + 1.2 * (at - 1) for percent in PERCENTS]
+                axes.plot(places, values["median"], "o-", color=COLOURS[server], label=server)
+                if name == "p99_us":
+                    axes.vlines(places, values["min"], values["max"], color=COLOURS[server])
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.yaxis.set_major_formatter(plain)
             axes.yaxis.set_minor_formatter(NullFormatter())
             axes.set_xticks(PERCENTS)
-            axes.set_title(f"{row['sync']}: {title}")
-            axes.set_xlabel("percent of the server's own peak")
-        line[0].set_ylabel("microseconds")
-    figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
+            axes.set_xlim(10, 90)
+            axes.set_title(f"sync = {row['sync']}: {title}")
+            axes.set_xlabel("load, percent of the server's own peak")
+        line[0].set_ylabel("ms from due to stored")
+    note = (
+        "Points: median of the rounds. Lines down and up (p99 only): the best and the worst round."
+    )
+    label(figure, grid.flat[0], "Latency of SEND, lower is better", note)
     return figure
 
 
 def resources(document: Document) -> Figure | None:
     """Memory, processor and time of what is not a rate."""
+    lower, higher = "lower is better", "higher is better"
     wanted = [
-        ("create", "interval", "bytes_each", "memory of an empty mailbox or stream, KB", 1e-3),
-        ("create", "interval", "rate", "mailboxes or streams created, thousands/s", 1e-3),
-        ("backlog", "interval", "resident_bytes", "memory with the backlog, MB", 1e-6),
-        ("backlog", "interval", "restart_s", "restart with the backlog, s", 1.0),
-        ("backlog", "interval", "fetch_rate", "FETCH+ACK of the backlog, thousands/s", 1e-3),
-        ("wait", "interval", "idle_percent", "clients waiting: processor, percent", 1.0),
+        ("create", "bytes_each", "an empty mailbox or stream", f"KB of memory ({lower})", 1e-3),
+        (
+            "create",
+            "rate",
+            "creating mailboxes or streams",
+            f"thousands per second ({higher})",
+            1e-3,
+        ),
+        (
+            "backlog",
+            "resident_bytes",
+            "backlog of 5 million messages",
+            f"MB of memory ({lower})",
+            1e-6,
+        ),
+        ("backlog", "restart_s", "restart with the backlog", f"seconds ({lower})", 1.0),
+        (
+            "backlog",
+            "fetch_rate",
+            "FETCH+ACK of the backlog",
+            f"thousands per second ({higher})",
+            1e-3,
+        ),
+        ("wait", "idle_percent", "1,000 clients that wait", f"percent of a core ({lower})", 1.0),
     ]
     found = [
-        (row, name, title, scale)
-        for kind, sync, name, title, scale in wanted
+        (row, name, title, unit, scale)
+        for kind, name, title, unit, scale in wanted
         for row in rows_of(document, kind)
-        if row["sync"] == sync
+        if row["sync"] == "interval"
     ]
     if not found:
         return None
     lines = (len(found) + 2) // 3
-    figure = Figure(figsize=(11, 2.6 * lines), layout="constrained")
+    figure = Figure(figsize=(11, 2.9 * lines + 0.5), layout="constrained")
     grid = figure.subplots(lines, 3, squeeze=False)
     for axes in grid.flat[len(found) :]:
         axes.set_axis_off()
-    for axes, (row, name, title, scale) in zip(grid.flat, found, strict=False):
+    for axes, (row, name, title, unit, scale) in zip(grid.flat, found, strict=False):
         servers = servers_of([row])
         numbers = [row["contenders"][row["best"][server]] for server in servers]
         values = [scale * number["median"][name] for number in numbers]
         colours, spread = [COLOURS[server] for server in servers], errors(numbers, name, scale)
-        drawn = axes.bar(servers, values, color=colours, yerr=spread)
-        axes.bar_label(
-            drawn, [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in values]
-        )
+        drawn = axes.bar(servers, values, color=colours)
+        if any(map(any, spread)):
+            axes.errorbar(servers, values, yerr=spread, fmt="none", color="#22303c", elinewidth=1)
+        texts = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in values]
+        # Within a bar that reaches up to it, or a line of the spread, it could not be read.
+        for bar, text, above in zip(drawn, texts, spread[1], strict=True):
+            top = bar.get_height() + above
+            axes.annotate(
+                text,
+                (bar.get_x() + bar.get_width() / 2, top),
+                xytext=(0, 2),
+                textcoords="offset points",
+                ha="center",
+            )
         axes.set_title(title)
+        axes.set_ylabel(unit)
         axes.grid(axis="x", visible=False)
         axes.margins(y=0.18)
         axes.set_ylim(bottom=0)
+    note = (
+        "Bars: median of the rounds. Lines, where there was more than one: the least and the most."
+    )
+    label(figure, None, "Memory, restart and waiting, sync = interval", note)
     return figure
 
 
@@ -154,6 +194,31 @@ def points(
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="x", visible=False)
+
+
+POINTS = (
+    "Points: median of the rounds; lines down and up: the slowest and the fastest round. "
+    "No point: it did not answer in time."
+)
+
+
+def label(figure: Figure, named: Any, title: str, note: str) -> None:  # noqa: ANN401
+    """What the picture shows, which colour is whose, and how to read it."""
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    figure.supxlabel(note, x=0.01, ha="left", fontsize=8.5)
+    if named is not None:
+        figure.legend(*named.get_legend_handles_labels(), loc="upper right", ncols=3)
+
+
+def title_of(row: str) -> str:
+    """`SEND always, 1 KiB` for people who do not know what is sent."""
+    _, sync, size = row.replace(",", "").split(" ", 2)
+    return f"sync = {sync}, messages of {size}"
+
+
+def plain(value: float, _position: int) -> str:
+    """0.1, 1, 10, 1,000."""
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
 def load(row: Summary) -> str:

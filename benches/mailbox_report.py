@@ -18,8 +18,8 @@ from nats_runs import BenchError
 PAGE, PICTURES = "benchmarks.md", "img"
 # Each picture is below the table of the same name.
 TITLES = {
-    "send": "Rates of SEND, with the spread of the rounds",
-    "latency": "Latency at parts of each server's own peak",
+    "send": "Rates of SEND, higher is better, with the slowest and fastest round",
+    "latency": "Latency in ms at parts of each server's own peak, lower is better",
     "wait": "Memory, restart, rates, and processor time while clients wait",
 }
 
