@@ -274,7 +274,8 @@ fuzz-protocol: $(DEVELOPED) ## Fuzz a running broker for FUZZ_SECONDS (60), whil
 wheel: $(TOOLS) ## Build the wheel into dist/
 	@.ci/require cargo cc
 	rm -f dist/mq9-*.whl
-	$(BIN)/maturin build --release --locked --interpreter $(BIN)/python --out dist
+	$(BIN)/maturin build --release --locked --strip --interpreter $(BIN)/python --out dist
+	$(BIN)/python .ci/check-wheel dist/mq9-*.whl
 
 COMPILE := $(BIN)/uv --no-config pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --custom-compile-command "make lock"
