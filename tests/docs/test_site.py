@@ -32,3 +32,14 @@ def test_numbers_of_the_readme_were_measured() -> None:
     for row in rows:
         cells = [f"| {number} (" for number in row]
         assert [line for line in measured if all(cell in line for cell in cells)], row
+
+
+def test_prose_has_short_lines() -> None:
+    # Tables, code and what `make bench` and `make faults` write are as wide as they are.
+    sources = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    for page in [*sources, *DOCS.rglob("*.md")]:
+        text = page.read_text("utf-8")
+        text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r"^<!-- (\w+): written by .*?^<!-- end of \1 -->$", "", text, flags=re.MULTILINE | re.DOTALL)
+        long = [line for line in text.splitlines() if len(line) > 160 and not line.startswith("|")]
+        assert not long, page
