@@ -17,7 +17,13 @@ from mailbox_servers import Contender
 OURS, PEERS = "mq9", ("JetStream", "Redis")
 
 # What is compared, where more is better.
-COMPARED = {"send": "rate", "drain": "rate", "create": "rate", "backlog": "fetch_rate"}
+COMPARED = {
+    "send": "rate",
+    "tls": "rate",
+    "drain": "rate",
+    "create": "rate",
+    "backlog": "fetch_rate",
+}
 
 
 @dataclass

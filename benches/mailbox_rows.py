@@ -15,6 +15,7 @@ LARGE_SIZE = ("64 KiB", 65536)
 # A thousand large messages under way are more than JetStream lets wait.
 LARGE_WINDOWS = ((1, 1), (8, 1), (1, 64), (8, 64))
 PRIORITY_WINDOWS = ((1, 64), (8, 64))
+TLS_WINDOWS = ((1, 1), (64, 1), (1, 64), (8, 64), (1, 1024))
 BATCHES = (1, 10, 100)
 
 # So many requests under way in all share a sync: such a durable row is held to another ratio.
@@ -66,6 +67,23 @@ class Send:
     def skips_jetstream(self) -> bool:
         """Whether JetStream cannot be measured with it."""
         return self.sync == "always" and self.connections * self.window >= TOO_MANY_FOR_JETSTREAM
+
+
+@dataclass(frozen=True)
+class SecureSend(Send):
+    """The same over TLS, beside nats-server over TLS."""
+
+    kind: ClassVar[str] = "tls"
+
+    @property
+    def name(self) -> str:
+        """What the row is called."""
+        return f"{super().name}, TLS"
+
+    @property
+    def goal(self) -> float:
+        """The least ratio to JetStream."""
+        return 1.0
 
 
 @dataclass(frozen=True)
@@ -175,6 +193,11 @@ LARGE = tuple(
     for sync in SYNCS
     for connections, window in LARGE_WINDOWS
 )
+SECURE = tuple(
+    SecureSend(sync, connections, window, SIZES[size_name], size_name)
+    for sync, size_name in (("interval", "128 B"), ("interval", "1 KiB"), ("always", "128 B"))
+    for connections, window in TLS_WINDOWS
+)
 MIXED: tuple[Row, ...] = (
     *(
         Send(sync, connections, window, 128, "128 B", priorities=True)
@@ -191,6 +214,7 @@ ROWS: tuple[Row, ...] = (
         for connections, window in WINDOWS
     ),
     *LARGE,
+    *SECURE,
     *(Drain(sync, batch) for sync in SYNCS for batch in BATCHES),
     *MIXED,
     *(Latency(sync) for sync in SYNCS),
@@ -203,6 +227,7 @@ ROWS: tuple[Row, ...] = (
 QUICK_ROWS: tuple[Row, ...] = (
     Send("interval", 8, 64, 128, "128 B"),
     LARGE[2],
+    SECURE[3],
     MIXED[-1],
     Latency("always"),
     Create("interval"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import nats_runs
+import trustme
 from mailbox_rows import Sync
 from nats_runs import BenchError, Server
 from server_questions import ask, ask_bytes, expect, free_port, redis_answers, redis_ask
@@ -19,6 +20,18 @@ from server_questions import ask, ask_bytes, expect, free_port, redis_answers, r
 # FIRST is a group of its own, which takes one message and leaves all others their order.
 NAME, GROUP, FIRST = "bench", "workers", "first"
 PRIORITIES = "1359"
+CA = "ca.pem"
+
+
+def certified(folder: Path) -> str:
+    """Makes a certificate in `folder`; the settings with which a server uses it."""
+    authority = trustme.CA()
+    own = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(str(folder / CA))
+    own.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+    own.private_key_pem.write_to_path(str(folder / "key.pem"))
+    files = f'cert_file: "{folder / "cert.pem"}", key_file: "{folder / "key.pem"}"'
+    return f"tls {{ {files} }}\nallow_non_tls: true\n"
 
 
 class Contender(ABC):
@@ -31,9 +44,11 @@ class Contender(ABC):
     mailbox: ClassVar[str]
     waits_for: ClassVar[str]
 
-    def __init__(self, command: Sequence[str], variant: str = "") -> None:
+    def __init__(self, command: Sequence[str], variant: str = "", tls: bool = False) -> None:
         self.command = command
         self.variant = variant
+        # The load comes in TLS. Single questions, which nobody measures, come without.
+        self.tls = tls
 
     @property
     def name(self) -> str:
@@ -100,7 +115,12 @@ class Mq9(Contender):
     mailbox = waits_for = "mailbox"
 
     def run(self, folder: Path, sync: Sync) -> AbstractContextManager[Server]:
-        return nats_runs.running([*self.command, "--sync", sync], folder)
+        command = [*self.command, "--sync", sync]
+        if not self.tls:
+            return nats_runs.running(command, folder)
+        settings = folder / "mq9.conf"
+        settings.write_text(certified(folder), "utf-8")
+        return nats_runs.running([*command, "-c", str(settings)], folder, folder / CA)
 
     def create(self, address: str) -> None:
         expect(ask(address, "$mq9.AI.MAILBOX.CREATE", {"name": NAME}), error="")
@@ -140,8 +160,10 @@ class JetStream(Contender):
         # By default it refuses what is more than 10,000 messages behind.
         words = ['store_dir: "jetstream"', "max_buffered_msgs: 1000000"]
         words += ["sync_interval: always"] if sync == "always" else []
-        settings.write_text("jetstream {\n" + "\n".join(words) + "\n}\n", "utf-8")
-        return nats_runs.running([*self.command, "-c", str(settings)], folder)
+        text = "jetstream {\n" + "\n".join(words) + "\n}\n"
+        settings.write_text(text + (certified(folder) if self.tls else ""), "utf-8")
+        ca = folder / CA if self.tls else None
+        return nats_runs.running([*self.command, "-c", str(settings)], folder, ca)
 
     def create(self, address: str) -> None:
         self._create(address, self.SUBJECT)

@@ -18,6 +18,7 @@ def tables(document: Document) -> dict[str, str]:
     """All tables by the kind of their rows, without those that have none."""
     made = {
         "send": rate_table(rows_of(document, "send")),
+        "tls": rate_table(rows_of(document, "tls")),
         "drain": rate_table(rows_of(document, "drain")),
         "ways": ways_list(rows_of(document, "drain")),
         "latency": latency_table(rows_of(document, "latency")),

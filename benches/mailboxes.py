@@ -19,7 +19,7 @@ import mailbox_report
 import nats_runs
 import peer_commands
 from mailbox_results import COMPARED, ResultFile, Results
-from mailbox_rows import FULL_SCALE, QUICK_ROWS, QUICK_SCALE, ROWS, Drain, Row
+from mailbox_rows import FULL_SCALE, QUICK_ROWS, QUICK_SCALE, ROWS, Drain, Row, SecureSend
 from mailbox_runs import Measuring, Numbers
 from mailbox_servers import Contender, JetStream, Mq9, Redis
 from mailbox_stores import Stores
@@ -132,6 +132,9 @@ class Comparison:
 def line_up(row: Row, servers: Mapping[str, Sequence[str]]) -> list[Contender]:
     """Who is measured in a row, each in every way it can be used in."""
     drains = isinstance(row, Drain)
+    if isinstance(row, SecureSend):
+        kinds: tuple[type[Contender], ...] = (Mq9, JetStream)
+        return [kind(servers[kind.server], tls=True) for kind in kinds if kind.server in servers]
     found: list[Contender] = []
     if "mq9" in servers:
         found += [Mq9(servers["mq9"], way) for way in (("raw", "json") if drains else ("",))]

@@ -37,6 +37,8 @@ class Server:
 
     pid: int
     address: str
+    # Whom clients trust that speak TLS with it; the others speak as they always do.
+    ca: Path | None = None
 
 
 def find_peer() -> str:
@@ -70,10 +72,11 @@ def build_load() -> Path:
 
 
 @contextmanager
-def running(command: Sequence[str], folder: Path) -> Iterator[Server]:
+def running(command: Sequence[str], folder: Path, ca: Path | None = None) -> Iterator[Server]:
     """The server on a free port of the loopback interface, stopped at the end.
 
-    It runs in `folder`, so what it stores by default is stored there.
+    It runs in `folder`, so what it stores by default is stored there. With `ca` it is put under
+    load in TLS.
     """
     arguments = ["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", str(folder)]
     log = folder / "log"
@@ -86,13 +89,16 @@ def running(command: Sequence[str], folder: Path) -> Iterator[Server]:
             cwd=folder,
         )
     try:
-        yield Server(process.pid, wait_for_port(process, folder, log))
+        yield Server(process.pid, wait_for_port(process, folder, log), ca)
     finally:
         stop(process)
 
 
 def wait_for_port(process: subprocess.Popen[bytes], folder: Path, log: Path) -> str:
-    """The address at which the server accepts, from the file that it writes its ports to."""
+    """The address at which the server accepts, from the file that it writes its ports to.
+
+    It begins with `nats://`, and with `tls://` where a server speaks TLS.
+    """
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -104,7 +110,7 @@ def wait_for_port(process: subprocess.Popen[bytes], folder: Path, log: Path) -> 
                 address = str(json.loads(file.read_text("utf-8"))["nats"][0])
             except (ValueError, LookupError):
                 continue  # it is still being written
-            host, _, port = address.removeprefix("nats://").rpartition(":")
+            host, _, port = address.rpartition("://")[2].rpartition(":")
             with socket.create_connection((host, int(port)), timeout=START_SECONDS):
                 return f"{host}:{port}"
         time.sleep(0.01)
@@ -137,6 +143,8 @@ def run_load(
 ) -> dict[str, Any]:
     """What the load generator reports, and how busy everything else was meanwhile."""
     command = [str(load), *arguments, "--server", server.address, "--pid", str(server.pid)]
+    if server.ca is not None:
+        command += ["--ca", str(server.ca)]
     if cpu >= 0:
         command += ["--cpu", str(cpu)]
     started, busy_s = time.monotonic(), machine_busy_s()

@@ -10,7 +10,8 @@ use crate::failure::Failure;
 pub const USAGE: &str = "\
 usage: mq9-load <publish|fanout|request|append|drain|create|wait|push> --server HOST:PORT [options]
 
-  --server HOST:PORT  the server, without TLS or authentication
+  --server HOST:PORT  the server, without authentication
+  --ca FILE           speak TLS with it, and trust this certificate (PEM)
   --pid PID           its process id, to report its processor time
   --cpu CORE          stay on this core
   --size BYTES        payload (128)

@@ -7,6 +7,7 @@ use crate::asking::{Client, Progress};
 use crate::connection::{Chunk, Connection};
 use crate::failure::Failure;
 use crate::resp::{self, Token};
+use crate::target::Target;
 use crate::template::{TOKEN, hexadecimal, places};
 
 /// Which answers are right.
@@ -55,7 +56,7 @@ impl Command {
 impl Commander {
     /// Gives the command of these words, in which its number may stand.
     pub fn open(
-        server: &str,
+        server: &Target,
         words: &[&str],
         answer: Answer,
         window: usize,

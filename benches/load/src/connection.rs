@@ -1,12 +1,11 @@
 //! A client's connection: the handshake, and whole frames in and out of a nonblocking socket.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 use crate::failure::{Doing as _, Failure};
 use crate::frame::{self, Frame, Message};
+use crate::target::{Stream, Target};
 
 /// Read at once: fits a core's second cache, and one call empties a busy socket.
 const CHUNK: usize = 128 * 1024;
@@ -29,7 +28,7 @@ impl Chunk {
 /// A connection to the server that is measured.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     /// The beginning of a frame whose end has not arrived.
     partial: Vec<u8>,
     out: Vec<u8>,
@@ -37,23 +36,19 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to `address` and says nothing: for servers that speak another protocol.
-    pub fn open_bare(address: &str) -> Result<Self, Failure> {
-        let stream = TcpStream::connect(address).doing(&format!("connect to {address}"))?;
-        stream.set_nodelay(true).doing("set TCP_NODELAY")?;
-        stream.set_nonblocking(true).doing("make a connection nonblocking")?;
+    /// Connects and says nothing: for servers that speak another protocol.
+    pub fn open_bare(target: &Target) -> Result<Self, Failure> {
+        let stream = target.connect_bare()?;
+        stream.socket.set_nonblocking(true).doing("make a connection nonblocking")?;
         Ok(Self { stream, partial: Vec::new(), out: Vec::new(), sent: 0 })
     }
 
-    /// Connects to `address`, sends `setup` (subscriptions) and returns when all of it was done.
-    pub fn open(address: &str, setup: &[u8]) -> Result<Self, Failure> {
-        let stream = TcpStream::connect(address).doing(&format!("connect to {address}"))?;
-        stream.set_nodelay(true).doing("set TCP_NODELAY")?;
-        stream.set_read_timeout(Some(Duration::from_secs(10))).doing("set a timeout")?;
+    /// Connects, sends `setup` (subscriptions) and returns when all of it was done.
+    pub fn open(target: &Target, setup: &[u8]) -> Result<Self, Failure> {
+        let stream = target.connect_nats()?;
         let mut connection = Self { stream, partial: Vec::new(), out: Vec::new(), sent: 0 };
         connection.out = [CONNECT, setup, b"PING\r\n"].concat();
-        (&connection.stream).write_all(&connection.out).doing("send CONNECT")?;
-        connection.out.clear();
+        while !connection.flush()? {}
         let (mut chunk, mut ponged) = (Chunk::new(), false);
         while !ponged {
             connection.receive(&mut chunk, |_, event| {
@@ -61,7 +56,7 @@ impl Connection {
                 Ok(())
             })?;
         }
-        connection.stream.set_nonblocking(true).doing("make a connection nonblocking")?;
+        connection.stream.socket.set_nonblocking(true).doing("make a connection nonblocking")?;
         Ok(connection)
     }
 
@@ -72,14 +67,20 @@ impl Connection {
 
     /// Whether all that was queued has been sent.
     pub fn is_flushed(&self) -> bool {
-        self.out.is_empty()
+        self.out.is_empty() && self.stream.is_flushed()
     }
 
     /// Sends what is queued as far as there is room; whether all of it went.
     pub fn flush(&mut self) -> Result<bool, Failure> {
-        while self.sent < self.out.len() {
-            match (&self.stream).write(&self.out[self.sent..]) {
-                Ok(written) => self.sent += written,
+        loop {
+            let outcome = match &self.out[self.sent..] {
+                [] => self.stream.flush(),
+                rest => self.stream.write(rest).map(|written| self.sent += written),
+            };
+            match outcome {
+                Ok(()) if self.sent < self.out.len() => {}
+                Ok(()) if self.stream.is_flushed() => break,
+                Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error).doing("send to the server"),
@@ -164,7 +165,7 @@ impl Connection {
             return Err(Failure::Server(format!("sent a frame longer than {CHUNK} bytes")));
         }
         let length = loop {
-            match (&self.stream).read(&mut chunk.0[kept..]) {
+            match self.stream.read(&mut chunk.0[kept..]) {
                 Ok(0) => return Err(Failure::Server("closed a connection".to_owned())),
                 Ok(length) => break length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -180,7 +181,7 @@ impl Connection {
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.stream.socket.as_fd()
     }
 }
 

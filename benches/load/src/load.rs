@@ -7,12 +7,13 @@ use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::poller::Poller;
 use crate::processor::{Meter, Usage};
+use crate::target::Target;
 
 /// The options of every scenario.
 #[derive(Debug)]
 pub struct Load {
     /// Where the server listens.
-    pub server: String,
+    pub server: Target,
     /// Payload bytes of each message.
     pub size: usize,
     patience: Duration,
@@ -67,9 +68,11 @@ impl Limit {
 impl Load {
     /// Takes the shared options; `least_size` is what the scenario needs for its own marks.
     pub fn take(arguments: &mut Arguments, least_size: usize) -> Result<Self, Failure> {
-        let server = arguments.optional("server")?;
+        let address = arguments.optional("server")?;
+        let address = address.ok_or_else(|| Failure::Usage("--server is missing".to_owned()))?;
+        let ca: Option<String> = arguments.optional("ca")?;
         Ok(Self {
-            server: server.ok_or_else(|| Failure::Usage("--server is missing".to_owned()))?,
+            server: Target::new(address, ca.as_deref())?,
             // Frames must fit the buffer that connections read into.
             size: arguments.number("size", 128, least_size, 64 * 1024)?,
             patience: arguments.seconds("patience", 10.0)?,

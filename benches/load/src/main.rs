@@ -21,6 +21,7 @@ mod push;
 mod request;
 mod requester;
 mod resp;
+mod target;
 mod template;
 mod wait;
 

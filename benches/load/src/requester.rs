@@ -7,6 +7,7 @@ use crate::asking::{Client, Progress};
 use crate::connection::{Chunk, Connection, Received};
 use crate::failure::Failure;
 use crate::frame::Message;
+use crate::target::Target;
 use crate::template::{TOKEN, Template, hexadecimal};
 
 /// What is asked, and which answer is right.
@@ -43,7 +44,7 @@ pub struct Requester {
 impl Requester {
     /// The connection with this number, for `window` requests under way.
     pub fn open(
-        server: &str,
+        server: &Target,
         question: &Question<'_>,
         number: usize,
         window: usize,

@@ -14,6 +14,7 @@ use crate::load::Load;
 use crate::poller::{Poller, Ready};
 use crate::processor::Usage;
 use crate::resp;
+use crate::target::Target;
 use crate::template::{TOKEN, hexadecimal};
 
 /// Longer than any run: a poll that ends by itself would be an error.
@@ -79,7 +80,7 @@ pub fn run(mut arguments: Arguments) -> Result<String, Failure> {
 }
 
 impl Kind {
-    fn open(self, server: &str, number: usize) -> Result<Connection, Failure> {
+    fn open(self, server: &Target, number: usize) -> Result<Connection, Failure> {
         match self {
             Self::Redis => Connection::open_bare(server),
             Self::Mailbox | Self::JetStream => {

@@ -5,6 +5,7 @@ use memchr::memmem;
 use crate::connection::{Chunk, Connection, Received};
 use crate::failure::Failure;
 use crate::resp::{self, Token};
+use crate::target::Target;
 use crate::template::{TOKEN, hexadecimal};
 
 /// Entries of Redis at once: as many as fit into what connections read.
@@ -50,7 +51,7 @@ impl Kind {
     }
 
     /// The connection that sends.
-    pub fn sender(self, server: &str) -> Result<Connection, Failure> {
+    pub fn sender(self, server: &Target) -> Result<Connection, Failure> {
         match self {
             Self::Redis => Connection::open_bare(server),
             _ => Connection::open(server, b""),
@@ -100,7 +101,7 @@ impl Source {
     }
 
     /// Its connection, not subscribed yet.
-    pub fn open(&self, server: &str) -> Result<Connection, Failure> {
+    pub fn open(&self, server: &Target) -> Result<Connection, Failure> {
         match self.kind {
             Kind::Redis => Connection::open_bare(server),
             Kind::Mailbox | Kind::Inbox => Connection::open(server, b""),
