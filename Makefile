@@ -107,6 +107,10 @@ test-py: ## Run the Python tests, in some processes side by side
 	@$(MAKE) test-py-together
 	@$(MAKE) test-py-alone
 
+.PHONY: chromium
+chromium: ## Install Debian's Chromium and promtool, which the tests of the page and of alerts need
+	$(if $(filter 0,$(shell id -u)),,sudo) apt-get install --yes --no-install-recommends chromium prometheus
+
 .PHONY: test-py-together
 test-py-together: $(DEVELOPED) $(if $(GO),$(NATS_CLI_BUILT))
 	$(BIN)/pytest -n auto -p no:benchmark -m "not alone"

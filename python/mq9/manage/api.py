@@ -194,9 +194,12 @@ async def messages(
     after: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
     *,
     delayed: bool = False,
+    oldest: bool = False,
 ) -> models.Messages:
-    """Look at messages: the newest, or those after one. Takes nothing."""
+    """Look at messages: the newest, the oldest, or those after one. Takes nothing."""
     fields: dict[str, Any] = {"limit": limit}
+    if oldest:
+        fields["since"] = 0
     if after is not None:
         fields["after_id"] = after
     if delayed:

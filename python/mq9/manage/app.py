@@ -131,6 +131,9 @@ def _add_limits(app: FastAPI, access: Access) -> None:
             response = Problem(504, "this took too long").response()
         for name, value in _HEADERS.items():
             response.headers[name] = value
+        if "sec-fetch-mode" in request.headers and "www-authenticate" in response.headers:
+            # A browser would ask for the password itself, before the page can.
+            del response.headers["www-authenticate"]
         if request.url.path.startswith("/v1/"):
             response.headers["Cache-Control"] = "no-store"
         return response

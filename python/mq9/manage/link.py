@@ -76,7 +76,7 @@ class Link:
             options |= {"user": self._user, "password": self._password}
         if self._settings.tls_ca is not None:
             options["tls"] = _context(self._settings)
-        options["max_reconnect_attempts"] = 1
+        options |= {"max_reconnect_attempts": 1, "reconnect_time_wait": 0}
         options["closed_cb"] = options["disconnected_cb"] = _setter(lost := asyncio.Event())
         try:
             async with asyncio.timeout(_CONNECT_S):

@@ -1,0 +1,122 @@
+// Dialogs: they name what they do, and stay open when it was refused.
+
+import { Refused, ask, path } from './api.js';
+import { el } from './dom.js';
+import { count, level, levelName, plural, shown } from './format.js';
+import { say } from './payload.js';
+
+let numbers = 0;
+
+// `act` does it and may throw; its result is told. `confirm` is a name that has to be typed.
+export function dialog({ title, body, keep = 'Cancel', button, confirm, act, done }) {
+  const before = document.activeElement;
+  const wrong = el('p', { class: 'wrong note', role: 'alert', hidden: true });
+  const typed = confirm === undefined ? null : el('input', { autocomplete: 'off', spellcheck: 'false', name: 'confirm' });
+  const go = el('button', { type: 'submit', class: 'button main' }, button);
+  const id = `dialog-${numbers += 1}`;
+  const leave = el('button', { type: 'button', class: 'button', autofocus: true, onclick: () => box.close() }, keep);
+  const form = el('form', { method: 'dialog' },
+    el('h2', { id }, title), body,
+    typed ? el('label', null, el('span', { class: 'second' }, 'Type the name to go on: ', el('code', null, shown(confirm))), typed) : null,
+    wrong, el('div', { class: 'actions' }, leave, go));
+  const box = el('dialog', { 'aria-labelledby': id }, form);
+  const check = () => { go.disabled = typed ? typed.value !== confirm : false; };
+  form.oninput = check;
+  form.onsubmit = async (event) => {
+    event.preventDefault();
+    if (go.disabled) return;
+    go.disabled = true;
+    wrong.hidden = true;
+    try {
+      const text = await act(form);
+      box.close();
+      say(text);
+      done();
+    } catch (error) {
+      wrong.textContent = error.message;
+      wrong.hidden = false;
+      go.disabled = false;
+      if (error instanceof Refused && error.status === 409) done(error.problem);
+    }
+  };
+  box.onclose = () => { box.remove(); before?.focus?.(); };
+  document.body.append(box);
+  check();
+  box.showModal();
+  return box;
+}
+
+const levels = (lanes) => el('div', { class: 'box' }, Object.entries(lanes).map(([at, n]) => level(at, `${count(n)} ${levelName(at)}`)));
+
+export function purge(queue, done) {
+  const all = queue.depth + queue.delayed;
+  dialog({
+    title: ['Purge ', el('code', null, shown(queue.name)), '?'],
+    body: [
+      el('p', { class: 'second' }, `${plural(all, 'message')} are removed for good and do not become dead letters`,
+        queue.delayed ? `, ${count(queue.delayed)} delayed ones among them` : '', `. The queue and its ${plural(queue.consumers, 'group')} stay.`),
+      all ? levels(queue.lanes) : null,
+    ],
+    keep: 'Keep them', button: `Purge ${plural(all, 'message')}`, confirm: queue.name, done,
+    act: async () => `${plural((await ask('POST', path('queues', queue.name, 'purge'), { expected: all })).purged, 'message')} purged`,
+  });
+}
+
+export function remove(queue, done) {
+  const all = queue.depth + queue.delayed;
+  dialog({
+    title: ['Delete ', el('code', null, shown(queue.name)), '?'],
+    body: el('p', { class: 'second' }, `The queue goes with ${plural(all, 'message')} and ${plural(queue.consumers, 'group')}. This cannot be undone.`),
+    keep: 'Keep it', button: `Delete it and ${plural(all, 'message')}`, confirm: queue.name, done,
+    act: async () => { await ask('DELETE', `${path('queues', queue.name)}?expected=${all}`); return 'Deleted'; },
+  });
+}
+
+export function send(address, done) {
+  dialog({
+    title: ['Send a message', address ? [' to ', el('code', null, shown(address))] : null], button: 'Send', done,
+    body: [
+      address ? null : el('label', null, 'To', el('input', { name: 'address', required: true, autocomplete: 'off' })),
+      el('label', null, 'Payload', el('textarea', { name: 'payload', rows: '5', spellcheck: 'false' })),
+      el('label', null, 'Priority', el('select', { name: 'priority' }, ['critical', 'urgent', 'normal', 'notify'].map((word) =>
+        el('option', { value: word, selected: word === 'normal' }, word)))),
+      el('label', null, 'Key (optional)', el('input', { name: 'key', autocomplete: 'off' })),
+      el('label', null, 'Delay in seconds', el('input', { name: 'delay', type: 'number', min: '0', value: '0' })),
+    ],
+    act: async (form) => {
+      const { payload, priority, key, delay } = form.elements;
+      const to = address || form.elements.address.value;
+      const message = { payload: payload.value, priority: priority.value, key: key.value, delay_s: Number(delay.value) };
+      const sent = await ask('POST', path('queues', to, 'messages'), message);
+      return sent.msg_id < 0 ? 'Sent, to come later' : `Sent as message ${sent.msg_id}`;
+    },
+  });
+}
+
+export function replay(filter, total, done) {
+  const all = el('input', { type: 'radio', name: 'how', value: 'all' });
+  dialog({
+    title: `Replay ${plural(total, 'dead letter')}?`,
+    body: [
+      el('p', { class: 'second' }, 'Each goes back once to where it came from, behind what waits in its lane, and is marked as resolved.'),
+      el('label', { class: 'inline' }, el('input', { type: 'radio', name: 'how', value: 'some', checked: true }), '5 first, then ask me again'),
+      el('label', { class: 'inline' }, all, `All ${count(total)}; can be stopped`),
+    ],
+    keep: 'Leave them', button: 'Replay', done: () => done(null),
+    act: async () => {
+      const body = { ...filter, expected: total, wait: false };
+      if (!all.checked) body.limit = 5;
+      done(await ask('POST', '/v1/dead-letters/replay-all', body));
+      return 'Replaying';
+    },
+  });
+}
+
+export function help() {
+  const keys = [['/', 'find a queue'], ['g o', 'overview'], ['g q', 'queues'], ['g c', 'consumers'], ['g d', 'dead letters'], ['g a', 'agents'],
+    ['j k', 'next and previous row'], ['Enter', 'open'], ['Esc', 'back'], ['p', 'pause'], ['?', 'this help']];
+  dialog({
+    title: 'Keys', button: 'Close', keep: 'Back', done: () => {}, act: async () => '',
+    body: el('dl', { class: 'pairs' }, keys.map(([key, text]) => [el('dt', null, el('kbd', null, key)), el('dd', null, text)])),
+  });
+}

@@ -1,0 +1,81 @@
+"""A real Chromium, and a broker with its page."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from tests.browser.demo import fill
+from tests.manage.conftest import OPERATORS, Managed, manage, managed
+from tests.peers import Serve, until
+
+__all__ = ["manage"]
+
+CHROMIUM = os.environ.get("MQ9_CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
+PICTURES = Path(os.environ.get("MQ9_PICTURES", ".build/pictures"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: make chromium")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def filled(serve_for_session: Serve, tmp_path_factory: pytest.TempPathFactory) -> Managed:
+    """A broker with something of everything."""
+    found = managed(serve_for_session, tmp_path_factory.mktemp("filled"))
+    with found.mail() as mail:
+        fill(mail)
+    with found.client() as client:
+        until(lambda: client.get("/v1/dead-letters").json()["total"] >= 12, "it is known", 30)
+    return found
+
+
+@pytest.fixture(scope="session")
+def locked(serve_for_session: Serve, tmp_path_factory: pytest.TempPathFactory) -> Managed:
+    """A broker with operators, and a mailbox with a message."""
+    found = managed(serve_for_session, tmp_path_factory.mktemp("locked"), OPERATORS)
+    with found.mail("boss") as mail:
+        mail.done("MAILBOX.CREATE", {"name": "desk"})
+        mail.deliver("desk", b"one")
+    return found
+
+
+class Watched:
+    """A page that notes what a good page does not do: errors, and requests to other hosts."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.url = url
+        self.errors: list[str] = []
+        self.foreign: list[str] = []
+        self.expected: tuple[str, ...] = ()
+        self.page: Page = context.new_page()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self._heard)
+        self.page.on("request", self._sent)
+
+    def _heard(self, message: object) -> None:
+        text = f"{message.type}: {message.text}"  # type: ignore[attr-defined]
+        if text.startswith("error") and not any(word in text for word in self.expected):
+            self.errors.append(text)
+
+    def _sent(self, request: object) -> None:
+        address: str = request.url  # type: ignore[attr-defined]
+        if not address.startswith((self.url, "data:", "blob:")):
+            self.foreign.append(address)
+
+    def go(self, path: str) -> Page:
+        self.page.goto(self.url + path)
+        self.page.wait_for_selector("main h1")
+        return self.page
+
+    def check(self) -> None:
+        assert self.errors == []
+        assert self.foreign == []
