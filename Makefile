@@ -287,7 +287,7 @@ COMPILE := $(BIN)/uv --no-config pip compile --quiet --upgrade --universal --pyt
 # Any warning fails: a page outside of the contents, a link that leads nowhere, a name the API does not have.
 .PHONY: docs
 docs: $(DOCS_VENV)/.tools ## Check the prose and build the site into .build/site
-	$(DOCS_VENV)/bin/codespell README.md CHANGELOG.md CONTRIBUTING.md docs examples --ignore-words-list=$(SPELLED_RIGHT)
+	$(DOCS_VENV)/bin/codespell README.md CHANGELOG.md CONTRIBUTING.md docs examples --skip '*/node_modules/*' --ignore-words-list=$(SPELLED_RIGHT)
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
 
 .PHONY: docs-serve
