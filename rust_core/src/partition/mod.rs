@@ -162,9 +162,9 @@ impl Partition {
 
     /// Goes on feeding subscriptions, if there is something to be fed. How long until this is to be called again for it.
     pub fn push(&mut self, front: &mut Front, settled: &Settled, now: Now) -> Option<u64> {
-        let is_due = settled.news || self.handler.pushes().is_due(settled.acknowledged);
+        let is_due = settled.news || self.handler.pushes().is_due(settled.acknowledged, now);
         if !is_due && !front.has_news_for_readers() {
-            return None;
+            return self.handler.pushes().retry_in_ms(now);
         }
         let mut store = self.store.as_ref()?.lock_if_open()?;
         let end = store.end();
@@ -175,7 +175,9 @@ impl Partition {
             let _ = store.flush_and(CallSync::Later);
             self.sync_due_ms.get_or_insert(now.mono_ms.saturating_add(UNAWAITED_MS));
         }
-        if more { Some(0) } else { is_logged.then_some(UNAWAITED_MS) }
+        let retry_ms = self.handler.pushes().retry_in_ms(now);
+        let sync_ms = is_logged.then_some(UNAWAITED_MS);
+        more.then_some(0).into_iter().chain(retry_ms).chain(sync_ms).min()
     }
 
     /// Whether the store has asked for upkeep since this was last asked.

@@ -46,6 +46,16 @@ impl LevelSet {
         self.0 & (1 << level.index()) != 0
     }
 
+    /// The same by the level's index.
+    pub fn has_index(self, index: usize) -> bool {
+        self.0 & (1 << index) != 0
+    }
+
+    /// Those of both.
+    pub fn both(self, other: LevelSet) -> LevelSet {
+        LevelSet(self.0 & other.0)
+    }
+
     /// Those of either.
     pub fn with(self, other: LevelSet) -> LevelSet {
         LevelSet(self.0 | other.0)
@@ -217,10 +227,10 @@ impl Store {
         limits: PushLimits,
         now: Now,
     ) -> Result<(u64, Fetched)> {
-        self.tick(now);
+        let is_behind = self.tick(now);
         let index = self.lookup(address, now)?;
         self.open_inbox(index, now)?;
-        let unread = self.unread(index);
+        let unread = if is_behind { self.unread_at(index, now) } else { self.unread(index) };
         let (max_msgs, end) = (limits.max_msgs.min(IDS_AT_ONCE), self.end());
         let limits = PushLimits { max_msgs, ..limits };
         let ahead = self.look_until(end, index, Reading::Inbox, LevelSet::ALL, limits, now)?;
@@ -245,6 +255,21 @@ impl Store {
             None => lane.len(),
         };
         slot.mailbox.lanes().iter().map(count).sum::<usize>() as u64
+    }
+
+    /// The same where expired messages are still to be taken out: one by one.
+    fn unread_at(&self, index: SlotIx, now: Now) -> u64 {
+        let Some(slot) = self.state.in_use(index) else { return 0 };
+        let group = slot.find_group(INBOX_GROUP).and_then(|at| slot.group(at));
+        let mut unread = 0;
+        for (level, lane) in slot.mailbox.lanes() {
+            let cursor = group.map_or(0, |group| group.group.cursors()[level.index()]);
+            let again = group.into_iter().flat_map(|group| group.group.available_at(*level));
+            let again = again.filter_map(|msg_id| lane.get(msg_id));
+            let all = again.chain(lane.iter_from(cursor));
+            unread += all.filter(|entry| !is_expired(&slot.mailbox, entry, now)).count() as u64;
+        }
+        unread
     }
 
     /// Messages of the inbox are being written to a connection. Until [`Store::inbox_read`] or the end of the connection

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::driver::{Driver, START};
 
 /// What a client was given: `sid`, subject, payload of each message; statuses and errors as they are.
-fn given(driver: &mut Driver, id: ConnId) -> Vec<String> {
+pub fn given(driver: &mut Driver, id: ConnId) -> Vec<String> {
     let text = driver.wire(id);
     let mut rest = text.as_str();
     let mut given = Vec::new();
@@ -44,17 +44,17 @@ fn given(driver: &mut Driver, id: ConnId) -> Vec<String> {
 }
 
 /// The same without subjects.
-fn payloads(driver: &mut Driver, id: ConnId) -> Vec<String> {
+pub fn payloads(driver: &mut Driver, id: ConnId) -> Vec<String> {
     let all = given(driver, id).into_iter();
     all.map(|line| line.split(' ').nth(2).unwrap_or_default().to_owned()).collect()
 }
 
-fn say(driver: &mut Driver, id: ConnId, text: &str) {
+pub fn say(driver: &mut Driver, id: ConnId, text: &str) {
     driver.feed(id, text.as_bytes());
     driver.settle();
 }
 
-fn publish(driver: &mut Driver, id: ConnId, subject: &str, payload: &str) {
+pub fn publish(driver: &mut Driver, id: ConnId, subject: &str, payload: &str) {
     say(driver, id, &format!("PUB $mq9.AI.{subject} {}\r\n{payload}\r\n", payload.len()));
 }
 

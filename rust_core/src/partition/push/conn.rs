@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::Pushes;
-use super::feed::FeedId;
+use super::members::State;
 use crate::front::Front;
 use crate::store::{IDS_AT_ONCE, MailboxRef, Store};
 use crate::time::Now;
@@ -21,13 +21,15 @@ const MAX_OUT_BYTES: usize = 4 << 20;
 pub(super) struct Conn {
     /// How many of its subscriptions are.
     pub readers: usize,
-    /// Feeds that wait for room.
-    pub thirsty: Vec<FeedId>,
+    /// Readers that wait for room.
+    pub thirsty: Vec<u64>,
     /// Messages of inboxes in the order they were written, each with its bytes.
     out: VecDeque<(MailboxRef, u64, usize)>,
     out_bytes: usize,
     /// How many of them the ping that is under way stands behind.
     asked: usize,
+    /// How many of them the client has answered for, which could not be recorded yet.
+    answered: usize,
     /// It is among those to be asked.
     is_to_ask: bool,
 }
@@ -53,19 +55,31 @@ impl Pushes {
     /// The client has answered: what was out when it was asked is read.
     pub(super) fn confirm(&mut self, cid: u64, store: &mut Store, now: Now) {
         let Some(conn) = self.conns.get_mut(&cid) else { return };
-        let asked = std::mem::take(&mut conn.asked).min(conn.out.len());
-        let read: Vec<_> = conn.out.drain(..asked).collect();
-        conn.out_bytes -= read.iter().map(|(_, _, bytes)| bytes).sum::<usize>();
-        if !conn.out.is_empty() && !std::mem::replace(&mut conn.is_to_ask, true) {
+        conn.answered = std::mem::take(&mut conn.asked).max(conn.answered).min(conn.out.len());
+        if conn.out.len() > conn.answered && !std::mem::replace(&mut conn.is_to_ask, true) {
             self.to_ask.push(cid);
         }
-        for of_one in read.chunk_by(|a, b| a.0 == b.0) {
-            let MailboxRef { slot, number } = of_one[0].0;
-            for some in of_one.chunks(IDS_AT_ONCE) {
-                let msg_ids: Vec<u64> = some.iter().map(|(_, msg_id, _)| *msg_id).collect();
-                // What cannot be recorded now comes again when the connection has ended.
-                let _ = store.inbox_read(slot, number, &msg_ids, now);
+        self.record_answered(cid, store, now);
+    }
+
+    /// Records what a client has answered for. What cannot be recorded is tried again after a while, and counts against
+    /// the connection meanwhile; when the connection ends first, it comes again.
+    pub(super) fn record_answered(&mut self, cid: u64, store: &mut Store, now: Now) {
+        let Some(conn) = self.conns.get_mut(&cid) else { return };
+        while conn.answered > 0 {
+            let Some(&(of, ..)) = conn.out.front() else { break };
+            let some = conn.out.iter().take(conn.answered.min(IDS_AT_ONCE));
+            let msg_ids: Vec<u64> =
+                some.take_while(|(to, ..)| *to == of).map(|(_, msg_id, _)| *msg_id).collect();
+            if store.inbox_read(of.slot, of.number, &msg_ids, now).is_err() {
+                self.unrecorded.push(cid);
+                self.retry_later(now);
+                break;
             }
+            let read = conn.out.drain(..msg_ids.len());
+            conn.out_bytes -= read.map(|(_, _, bytes)| bytes).sum::<usize>();
+            conn.answered -= msg_ids.len();
+            conn.asked = conn.asked.saturating_sub(msg_ids.len());
         }
         self.wake_thirsty(cid);
     }
@@ -75,7 +89,7 @@ impl Pushes {
         for cid in std::mem::take(&mut self.to_ask) {
             let Some(conn) = self.conns.get_mut(&cid) else { continue };
             conn.is_to_ask = false;
-            if conn.asked == 0 && !conn.out.is_empty() && front.ask_for_sign(cid) {
+            if conn.asked == 0 && conn.out.len() > conn.answered && front.ask_for_sign(cid) {
                 conn.asked = conn.out.len();
             }
         }
@@ -84,10 +98,10 @@ impl Pushes {
     /// A connection can take more.
     pub(super) fn wake_thirsty(&mut self, cid: u64) {
         let Some(conn) = self.conns.get_mut(&cid) else { return };
-        for id in std::mem::take(&mut conn.thirsty) {
-            let feed = self.feeds.get_mut(&id);
-            for member in feed.into_iter().flat_map(|feed| &mut feed.members) {
-                member.is_thirsty &= member.outlet.cid != cid;
+        for reader in std::mem::take(&mut conn.thirsty) {
+            let Some(&id) = self.readers.get(&reader) else { continue };
+            if let Some(feed) = self.feeds.get_mut(&id) {
+                feed.members.set_state(reader, State::Ready);
             }
             self.activate(id);
         }

@@ -1,11 +1,8 @@
 //! One feed: how far it has read, and for whom.
 
-use smallvec::SmallVec;
-
-use crate::front::Outlet;
+use super::members::Members;
 use crate::mailbox::Level;
-use crate::protocol::Dialect;
-use crate::store::{LevelSet, MailboxRef, Position};
+use crate::store::{MailboxRef, Position};
 
 /// A feed's number, never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,41 +24,21 @@ pub(super) enum Kind {
     Inbox,
 }
 
-/// A subscription that is fed.
-#[derive(Debug)]
-pub(super) struct Member {
-    pub outlet: Outlet,
-    pub dialect: Dialect,
-    /// The levels it asked for, and those of them that it may have.
-    pub asked: LevelSet,
-    pub levels: LevelSet,
-    /// What it was given of a queue group.
-    pub held: Held,
-    /// It is known to its connection as one that waits for room.
-    pub is_thirsty: bool,
-}
-
-impl Member {
-    pub fn new(outlet: Outlet, dialect: Dialect, asked: LevelSet, levels: LevelSet) -> Member {
-        Member { outlet, dialect, asked, levels, held: Held::default(), is_thirsty: false }
-    }
-}
-
 /// Reads a mailbox for its members.
 #[derive(Debug)]
 pub(super) struct Feed {
     pub watched: MailboxRef,
     pub address: Box<str>,
     pub kind: Kind,
-    pub members: SmallVec<[Member; 1]>,
-    /// Which member is first to be given the next message.
-    pub next: usize,
+    pub members: Members,
     /// It is among those that have something to do.
     pub is_active: bool,
     /// It goes on when its mailbox has news.
     pub is_idle: bool,
     /// It goes on when more of the log is durable.
     pub is_unready: bool,
+    /// It goes on after a while: something failed.
+    pub has_failed: bool,
 }
 
 impl Feed {
@@ -70,16 +47,12 @@ impl Feed {
             watched,
             address: address.into(),
             kind,
-            members: SmallVec::new(),
-            next: 0,
+            members: Members::default(),
             is_active: false,
             is_idle: false,
             is_unready: false,
+            has_failed: false,
         }
-    }
-
-    pub fn is_thirsty(&self) -> bool {
-        self.members.iter().any(|member| member.is_thirsty)
     }
 }
 

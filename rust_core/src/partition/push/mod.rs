@@ -7,6 +7,7 @@
 
 mod conn;
 mod feed;
+mod members;
 mod turn;
 
 use std::collections::VecDeque;
@@ -21,13 +22,17 @@ use crate::protocol::push::{Listening, listening};
 use crate::store::{LevelSet, MailboxRef, Position, SlotIx, Store};
 use crate::time::Now;
 use conn::Conn;
-use feed::{Feed, FeedId, Kind, Member};
+use feed::{Feed, FeedId, Kind};
+use members::{Member, State};
 use turn::Shared;
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// What all feeds may write in one round: then others have their turn.
 const ROUND_BYTES: usize = 1 << 20;
+
+/// How soon something that failed is tried again.
+const RETRY_MS: u64 = 250;
 
 /// A mailbox that is read.
 #[derive(Debug)]
@@ -54,6 +59,13 @@ pub struct Pushes {
     /// Feeds that wait for the log, and how far it was acknowledged when they last looked.
     unready: Vec<FeedId>,
     acknowledged: Lsn,
+    /// Feeds that could not read or record, connections whose answers could not be recorded, and when they are to try
+    /// again, in ms of the monotonic clock.
+    failed: Vec<FeedId>,
+    unrecorded: Vec<u64>,
+    retry_ms: Option<u64>,
+    /// Turns that were given.
+    turns: u64,
     /// Connections to be asked for a sign.
     to_ask: Vec<u64>,
     next: u64,
@@ -72,9 +84,37 @@ impl Pushes {
         self.readers.len()
     }
 
-    /// Whether there is something to do, where the log is acknowledged this far.
-    pub fn is_due(&self, acknowledged: Lsn) -> bool {
-        !self.active.is_empty() || (!self.unready.is_empty() && acknowledged > self.acknowledged)
+    /// Whether there is something to do now, where the log is acknowledged this far.
+    pub fn is_due(&self, acknowledged: Lsn, now: Now) -> bool {
+        !self.active.is_empty()
+            || (!self.unready.is_empty() && acknowledged > self.acknowledged)
+            || self.retry_in_ms(now) == Some(0)
+    }
+
+    /// How long until what failed is to be tried again.
+    pub fn retry_in_ms(&self, now: Now) -> Option<u64> {
+        self.retry_ms.map(|due_ms| due_ms.saturating_sub(now.mono_ms))
+    }
+
+    fn retry_later(&mut self, now: Now) {
+        self.retry_ms.get_or_insert(now.mono_ms.saturating_add(RETRY_MS));
+    }
+
+    /// Tries again what failed a while ago.
+    fn retry_due(&mut self, store: &mut Store, now: Now) {
+        if self.retry_in_ms(now) != Some(0) {
+            return;
+        }
+        self.retry_ms = None;
+        for cid in std::mem::take(&mut self.unrecorded) {
+            self.record_answered(cid, store, now);
+        }
+        for id in std::mem::take(&mut self.failed) {
+            if let Some(feed) = self.feeds.get_mut(&id) {
+                feed.has_failed = false;
+            }
+            self.activate(id);
+        }
     }
 
     /// Whether somebody waits for more of the log to be durable.
@@ -111,7 +151,7 @@ impl Pushes {
         self.readers.insert(reader, feed);
         self.conns.entry(wish.cid).or_default().readers += 1;
         if let Some(feed) = self.feeds.get_mut(&feed) {
-            feed.members.push(member);
+            feed.members.add(member);
         }
         self.activate(feed);
         Ok(reader)
@@ -160,11 +200,10 @@ impl Pushes {
         let Some(&id) = self.readers.get(&reader) else { return false };
         let Some(feed) = self.feeds.get_mut(&id) else { return false };
         let address = feed.address.clone();
-        let Some(member) = feed.members.iter_mut().find(|m| m.outlet.reader == reader) else {
-            return false;
-        };
-        member.levels = allowed(member.asked, member.dialect, &address, rules);
-        let may = !member.levels.is_empty();
+        let Some(member) = feed.members.get(reader) else { return false };
+        let levels = allowed(member.asked, member.dialect, &address, rules);
+        feed.members.set_levels(reader, levels);
+        let may = !levels.is_empty();
         self.activate(id);
         may
     }
@@ -199,6 +238,7 @@ impl Pushes {
                 self.activate(feed);
             }
         }
+        self.retry_due(store, now);
         let acknowledged = store.acknowledged();
         if acknowledged > self.acknowledged {
             self.acknowledged = acknowledged;
@@ -224,8 +264,7 @@ impl Pushes {
     fn end(&mut self, reader: u64, store: &mut Store) {
         let Some(id) = self.readers.remove(&reader) else { return };
         let Some(feed) = self.feeds.get_mut(&id) else { return };
-        let at = feed.members.iter().position(|member| member.outlet.reader == reader);
-        let Some(member) = at.map(|at| feed.members.remove(at)) else { return };
+        let Some(member) = feed.members.remove(reader) else { return };
         if let Some(conn) = self.conns.get_mut(&member.outlet.cid) {
             conn.readers -= 1;
         }
@@ -272,7 +311,7 @@ impl Pushes {
         let Some(mailbox) = self.mailboxes.remove(&slot) else { return };
         for feed in mailbox.feeds.iter().filter_map(|id| self.feeds.remove(id)) {
             let status = format!("404 mailbox {} does not exist", feed.address);
-            for member in feed.members {
+            for member in feed.members.into_list() {
                 self.readers.remove(&member.outlet.reader);
                 if let Some(conn) = self.conns.get_mut(&member.outlet.cid) {
                     conn.readers -= 1;
@@ -308,10 +347,14 @@ impl Pushes {
             let watched = store.is_watched(mailbox.watched);
             assert!(watched || store.has_news(), "mailbox in slot {slot} is not watched");
         }
+        let waits = !self.failed.is_empty() || !self.unrecorded.is_empty();
+        assert!(!waits || self.retry_ms.is_some(), "what failed is never tried again");
         for (id, feed) in &self.feeds {
             assert!(!feed.members.is_empty(), "a feed without members");
             assert_eq!(feed.is_active, self.active.contains(id), "activity of a feed");
-            let waits = feed.is_idle || feed.is_unready || feed.is_thirsty();
+            feed.members.check_invariants();
+            let waits = feed.is_idle || feed.is_unready || feed.has_failed;
+            let waits = waits || feed.members.iter().any(|member| member.state != State::Ready);
             assert!(feed.is_active || waits, "a feed that nothing wakes");
             let mailbox = &self.mailboxes[&feed.watched.slot];
             assert!(!feed.is_idle || mailbox.idle.contains(id), "a feed that news pass over");
@@ -319,11 +362,13 @@ impl Pushes {
                 !feed.is_unready || self.unready.contains(id),
                 "a feed that the log passes over"
             );
-            for member in &feed.members {
+            assert!(!feed.has_failed || self.failed.contains(id), "a feed that time passes over");
+            for member in feed.members.iter() {
                 assert_eq!(self.readers.get(&member.outlet.reader), Some(id), "feed of a reader");
                 let conn = self.conns.get(&member.outlet.cid);
-                let known = conn.is_some_and(|conn| conn.thirsty.contains(id));
-                assert!(!member.is_thirsty || conn.is_none() || known, "thirst nobody knows of");
+                let known = conn.is_some_and(|conn| conn.thirsty.contains(&member.outlet.reader));
+                let is_thirsty = member.state == State::Thirsty;
+                assert!(!is_thirsty || conn.is_none() || known, "thirst nobody knows of");
             }
         }
     }

@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
-
 use super::Pushes;
 use super::feed::{Feed, FeedId, Kind};
+use super::members::State;
 use crate::error::Result;
-use crate::front::{Front, Room};
+use crate::front::Front;
 use crate::mailbox::{LEVELS, Level};
 use crate::protocol::push;
 use crate::store::{IDS_AT_ONCE, LevelSet, PushLimits, Reading, SlotIx, Store};
@@ -65,27 +64,33 @@ impl Pushes {
         front: &mut Front,
         now: Now,
     ) -> usize {
-        let mut rooms = self.rooms(feed, front);
-        let levels = wanted(feed, &rooms);
-        if levels.is_empty() {
-            self.rest(id, feed, &rooms, front);
+        self.turns += 1;
+        let mut dry = Vec::new();
+        let wanted = feed.members.wanted();
+        if self.taker(feed, wanted, front, &mut dry).is_none() {
+            self.rest(id, feed, dry, front);
             return 0;
         }
+        let levels = feed.members.wanted();
         let Ok(piece) = self.read(feed, levels, store, now) else {
-            self.wait_for_log(id, feed);
+            self.retry(id, feed, now);
+            self.rest(id, feed, dry, front);
             return 0;
         };
-        let (given, blocked) = assign(feed, &piece, &mut rooms);
-        if matches!(feed.kind, Kind::Inbox) && record(feed, &piece, &given, store, now).is_err() {
-            self.wait_for_log(id, feed);
-            return 0;
+        let mut given = self.assign(feed, &piece, front, &mut dry);
+        if matches!(feed.kind, Kind::Inbox) {
+            let recorded = record(feed, &piece, &given, store, now);
+            if recorded < given.len() {
+                given.truncate(recorded);
+                self.retry(id, feed, now);
+            }
         }
         let mut written = 0;
         let level_of = |at: usize| piece.list[at].0;
         // Those of one level to one member in one go.
         for run in given.chunk_by(|a, b| a.1 == b.1 && level_of(a.0) == level_of(b.0)) {
             let (to, level) = (run[0].1, level_of(run[0].0));
-            let member = &mut feed.members[to];
+            let Some(member) = feed.members.get_mut(to) else { continue };
             let subject = member.dialect.subject(&feed.address, level);
             let messages = run.iter().map(|&(at, _)| {
                 let (_, _, headers, ref place) = piece.list[at];
@@ -111,26 +116,87 @@ impl Pushes {
         if piece.waits {
             self.wait_for_log(id, feed);
         }
-        if piece.more || (blocked && !given.is_empty()) {
+        let goes_on = piece.more && feed.members.is_ready() && !feed.has_failed;
+        if goes_on {
             feed.is_active = true;
             self.active.push_back(id);
-        } else {
-            self.rest(id, feed, &rooms, front);
         }
+        self.rest(id, feed, dry, front);
         self.keep(feed, levels, piece);
         written
     }
 
-    /// How much each member may be given; nothing if it has ended.
-    fn rooms(&self, feed: &Feed, front: &Front) -> SmallVec<[Option<Room>; 1]> {
-        let room = |member: &super::Member| {
-            let room = front.room_at(&member.outlet)?;
-            let is_inbox = matches!(feed.kind, Kind::Inbox);
+    /// The next member that wants one of these levels and has room. Those that have none are set aside on the way, and
+    /// are named in `dry` if they wait for room.
+    fn taker(
+        &mut self,
+        feed: &mut Feed,
+        levels: LevelSet,
+        front: &Front,
+        dry: &mut Vec<u64>,
+    ) -> Option<u64> {
+        let is_inbox = matches!(feed.kind, Kind::Inbox);
+        loop {
+            let reader = feed.members.candidate(levels)?;
+            let member = feed.members.get_mut(reader)?;
+            let room = match member.room {
+                Some((turn, room)) if turn == self.turns => Some(room),
+                _ => front.room_at(&member.outlet),
+            };
             let conn = self.conns.get(&member.outlet.cid);
             let full = is_inbox && conn.is_some_and(|conn| !conn.may_take());
-            Some(Room { bytes: if full { 0 } else { room.bytes }, ..room })
-        };
-        feed.members.iter().map(room).collect()
+            member.room = room.map(|room| (self.turns, room));
+            match room.filter(|room| room.messages > 0) {
+                Some(room) if room.bytes > 0 && !full => return Some(reader),
+                Some(_) => {
+                    feed.members.set_state(reader, State::Thirsty);
+                    dry.push(reader);
+                }
+                None => feed.members.set_state(reader, State::Over),
+            }
+        }
+    }
+
+    /// Decides who is given what, as the place in the piece and the reader. Neighbours go to one member as far as all
+    /// have their share: an inbox records them together, and in this order.
+    fn assign(
+        &mut self,
+        feed: &mut Feed,
+        piece: &Piece,
+        front: &Front,
+        dry: &mut Vec<u64>,
+    ) -> Vec<(usize, u64)> {
+        let share = piece.list.len().div_ceil(feed.members.ready().max(1));
+        let mut given: Vec<(usize, u64)> = Vec::with_capacity(piece.list.len());
+        let mut blocked = LevelSet::default();
+        let mut left = 0;
+        for (at, (level, _, _, place)) in piece.list.iter().enumerate() {
+            if blocked.has(*level) {
+                continue;
+            }
+            let wanted = LevelSet::of(*level);
+            let Some(reader) = self.taker(feed, wanted, front, dry) else {
+                blocked = blocked.with(wanted);
+                continue;
+            };
+            left = match given.last() {
+                Some((_, last)) if *last == reader => left,
+                _ => share,
+            };
+            left -= 1;
+            if let Some((_, room)) =
+                feed.members.get_mut(reader).and_then(|member| member.room.as_mut())
+            {
+                room.bytes = room.bytes.saturating_sub(place.len() + LINE_BYTES);
+                room.messages -= 1;
+            }
+            given.push((at, reader));
+            if left == 0 {
+                feed.members.pass(reader);
+                left = share;
+            }
+        }
+        given
     }
 
     /// What is next, read now or for another that stood at the same place.
@@ -185,23 +251,28 @@ impl Pushes {
         }
     }
 
+    /// Something failed: the feed goes on after a while.
+    fn retry(&mut self, id: FeedId, feed: &mut Feed, now: Now) {
+        if !std::mem::replace(&mut feed.has_failed, true) {
+            self.failed.push(id);
+        }
+        self.retry_later(now);
+    }
+
     /// The feed goes on when there is something new, or room for those that have none.
-    fn rest(&mut self, id: FeedId, feed: &mut Feed, rooms: &[Option<Room>], front: &mut Front) {
-        for (member, room) in feed.members.iter_mut().zip(rooms) {
-            if room.is_none_or(|room| room.bytes > 0) || member.is_thirsty {
-                continue;
-            }
-            member.is_thirsty = true;
+    fn rest(&mut self, id: FeedId, feed: &mut Feed, dry: Vec<u64>, front: &mut Front) {
+        for reader in dry {
+            let Some(member) = feed.members.get(reader) else { continue };
             let cid = member.outlet.cid;
             let conn = self.conns.entry(cid).or_default();
-            conn.thirsty.push(id);
+            conn.thirsty.push(reader);
             // One that owes an answer has room when it has given it.
             if conn.may_take() || !matches!(feed.kind, Kind::Inbox) {
                 front.wait_for_room(cid);
             }
         }
-        let all_wait = !feed.members.is_empty() && feed.members.iter().all(|m| m.is_thirsty);
-        if !all_wait && !std::mem::replace(&mut feed.is_idle, true) {
+        let waits = feed.members.is_ready() && !feed.is_active;
+        if waits && !std::mem::replace(&mut feed.is_idle, true) {
             match self.mailboxes.get_mut(&feed.watched.slot) {
                 Some(mailbox) => mailbox.idle.push(id),
                 None => feed.is_idle = false,
@@ -210,60 +281,23 @@ impl Pushes {
     }
 }
 
-/// The levels that somebody with room wants.
-fn wanted(feed: &Feed, rooms: &[Option<Room>]) -> LevelSet {
-    let with_room = feed.members.iter().zip(rooms).filter(|(_, room)| has_room(room));
-    with_room.fold(LevelSet::default(), |levels, (member, _)| levels.with(member.levels))
-}
-
-fn has_room(room: &Option<Room>) -> bool {
-    room.is_some_and(|room| room.bytes > 0 && room.messages > 0)
-}
-
-/// Decides who is given what: each message to the next member that wants it and has room. Also whether some found
-/// nobody.
-fn assign(
-    feed: &mut Feed,
-    piece: &Piece,
-    rooms: &mut [Option<Room>],
-) -> (Vec<(usize, usize)>, bool) {
-    let mut given = Vec::with_capacity(piece.list.len());
-    let mut blocked = LevelSet::default();
-    for (at, (level, _, _, place)) in piece.list.iter().enumerate() {
-        if blocked.has(*level) {
-            continue;
-        }
-        let count = feed.members.len();
-        let takes = |to: &usize| has_room(&rooms[*to]) && feed.members[*to].levels.has(*level);
-        let to = (0..count).map(|step| (feed.next + step) % count).find(takes);
-        let Some(to) = to else {
-            blocked = blocked.with(LevelSet::of(*level));
-            continue;
-        };
-        feed.next = (to + 1) % count;
-        if let Some(room) = &mut rooms[to] {
-            room.bytes = room.bytes.saturating_sub(place.len() + LINE_BYTES);
-            room.messages -= 1;
-        }
-        given.push((at, to));
-    }
-    (given, !blocked.is_empty())
-}
-
-/// Records what of an inbox is being written to which connection.
+/// Records what of an inbox is being written to which connection, in the order of the messages: a group that has passed
+/// a message knows who has it, wherever this ends. How many were recorded.
 fn record(
     feed: &Feed,
     piece: &Piece,
-    given: &[(usize, usize)],
+    given: &[(usize, u64)],
     store: &mut Store,
     now: Now,
-) -> Result<()> {
-    for (to, member) in feed.members.iter().enumerate() {
-        let own = given.iter().filter(|(_, of)| *of == to);
-        let own: Vec<_> = own.map(|&(at, _)| (piece.list[at].0, piece.list[at].1)).collect();
-        if !own.is_empty() {
-            store.inbox_given(feed.watched.slot, member.outlet.cid, &own, now)?;
+) -> usize {
+    let mut recorded = 0;
+    for run in given.chunk_by(|a, b| a.1 == b.1) {
+        let Some(member) = feed.members.get(run[0].1) else { break };
+        let own: Vec<_> = run.iter().map(|&(at, _)| (piece.list[at].0, piece.list[at].1)).collect();
+        if store.inbox_given(feed.watched.slot, member.outlet.cid, &own, now).is_err() {
+            break;
         }
+        recorded += run.len();
     }
-    Ok(())
+    recorded
 }

@@ -1,0 +1,210 @@
+//! Push when the disk refuses, when time passes, and when a mailbox has very many readers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mq9_core::front::ConnId;
+use mq9_core::mailbox::Policy;
+use mq9_core::store::{NewMailbox, Options, PushLimits, Send};
+use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
+
+use crate::driver::{Driver, START};
+use crate::push::{payloads, publish, say};
+
+fn small() -> Options {
+    let checkpoint_bytes = 1 << 30;
+    Options { segment_bytes: 4096, allocate_bytes: 4096, checkpoint_bytes, ..Options::default() }
+}
+
+fn driver_on(disk: &SimDisk, faults: &Faults, options: Options) -> Driver {
+    let disk = FaultyDisk::new(disk.clone(), faults.clone());
+    let mut driver = Driver::with(Arc::new(disk), options, START).unwrap();
+    driver.create("m", Policy::default());
+    driver.create("filler", Policy::default());
+    driver
+}
+
+/// Lets the time pass that the engine says it can wait, and no longer: nobody else wakes it.
+fn wait_until_due(driver: &mut Driver) {
+    for _ in 0..4 {
+        if let Some(ms) = driver.engine.due_in_ms(driver.moment()) {
+            driver.pass_ms(ms);
+        }
+    }
+}
+
+/// Leaves that much less of the segment.
+fn fill_up(driver: &mut Driver, sender: ConnId, fill: usize) {
+    for _ in 0..2 {
+        publish(driver, sender, "INBOX.filler.normal", &"x".repeat(fill * 8));
+    }
+}
+
+const OF_SEGMENTS: [Operation; 3] = [Operation::Create, Operation::Allocate, Operation::SetLen];
+
+/// A new segment cannot be made.
+fn refuse_segments(faults: &Faults) {
+    for operation in OF_SEGMENTS {
+        faults.fail(operation, Fault::io());
+    }
+}
+
+fn refused(faults: &Faults) -> u64 {
+    OF_SEGMENTS.iter().map(|operation| faults.failures(*operation)).sum()
+}
+
+#[test]
+fn a_reader_goes_on_after_a_read_failed_though_nothing_else_happens() {
+    for subject in ["INBOX", "MAILBOX.MSG"] {
+        let (disk, faults) = (SimDisk::new(), Faults::new());
+        let mut driver = driver_on(&disk, &faults, Options::default());
+        let (sender, reader) = (driver.client(), driver.client());
+        publish(&mut driver, sender, "INBOX.m.normal", "a");
+        faults.fail(Operation::Read, Fault::io());
+        say(&mut driver, reader, &format!("SUB $mq9.AI.{subject}.m.* 2\r\n"));
+        assert!(faults.failures(Operation::Read) > 0, "the fault has not happened");
+        assert_eq!(payloads(&mut driver, reader), [""; 0]);
+        faults.clear();
+        wait_until_due(&mut driver);
+        assert_eq!(payloads(&mut driver, reader), ["a"], "{subject}");
+    }
+}
+
+#[test]
+fn what_cannot_be_recorded_for_one_reader_is_not_lost_for_another() {
+    let mut failed = 0;
+    for fill in 50..250 {
+        let (disk, faults) = (SimDisk::new(), Faults::new());
+        let mut driver = driver_on(&disk, &faults, small());
+        let (sender, a, b) = (driver.client(), driver.client(), driver.client());
+        for reader in [a, b] {
+            say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+        }
+        fill_up(&mut driver, sender, fill);
+        for nth in 0..20 {
+            let text = format!("PUB $mq9.AI.INBOX.m.normal 2\r\n{nth:02}\r\n");
+            driver.feed(sender, text.as_bytes());
+        }
+        driver.release();
+        driver.store().sync().unwrap();
+        refuse_segments(&faults);
+        driver.release();
+        failed += refused(&faults);
+        faults.clear();
+        wait_until_due(&mut driver);
+        let mut all = payloads(&mut driver, a);
+        all.extend(payloads(&mut driver, b));
+        all.sort();
+        let expected: Vec<_> = (0..20).map(|nth| format!("{nth:02}")).collect();
+        assert_eq!(all, expected, "with {fill} times 16 bytes before them");
+    }
+    assert!(failed > 0, "the fault has not happened");
+}
+
+#[test]
+fn what_a_client_has_read_is_recorded_when_the_disk_is_back() {
+    let mut failed = 0;
+    for fill in 150..256 {
+        let (disk, faults) = (SimDisk::new(), Faults::new());
+        let mut driver = driver_on(&disk, &faults, small());
+        let (sender, reader) = (driver.client(), driver.client());
+        say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+        publish(&mut driver, sender, "INBOX.m.normal", "a");
+        fill_up(&mut driver, sender, fill);
+        refuse_segments(&faults);
+        // It answers, which cannot be written down at once.
+        assert_eq!(payloads(&mut driver, reader), ["a"]);
+        driver.release();
+        failed += refused(&faults);
+        faults.clear();
+        wait_until_due(&mut driver);
+        drop(driver);
+        let mut driver = Driver::with(Arc::new(disk.snapshot()), small(), START).unwrap();
+        let reader = driver.client();
+        say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+        assert_eq!(payloads(&mut driver, reader), [""; 0], "with {fill} times 16 bytes before it");
+    }
+    assert!(failed > 0, "the fault has not happened");
+}
+
+#[test]
+fn expired_messages_are_not_unread() {
+    let mut driver = Driver::new();
+    let now = driver.now;
+    for nth in 0..5000 {
+        let ttl_ms = if nth % 1000 == 7 { 0 } else { 1000 };
+        let send = Send { ttl_ms, ..Send::new(b"x") };
+        driver.store().send("m", &send, now).unwrap();
+    }
+    driver.now.wall_ms += 1500;
+    driver.now.mono_ms += 1500;
+    let limits = PushLimits { max_msgs: 100, max_bytes: 1 << 20 };
+    let (now, mut store) = (driver.now, driver.store());
+    let (unread, batch) = store.read_inbox("m", limits, now).unwrap();
+    assert_eq!((unread, batch.len()), (5, 5));
+}
+
+/// How long it takes to give `messages` to an inbox or queue group that this many share.
+fn shared_by(readers: usize, subject: &str, messages: usize) -> Duration {
+    let mut driver = Driver::new();
+    let sender = driver.client();
+    let readers: Vec<ConnId> = (0..readers).map(|_| driver.client()).collect();
+    for &reader in &readers {
+        driver.feed(reader, format!("SUB $mq9.AI.{subject}.m.* workers 2\r\n").as_bytes());
+    }
+    let settle = |driver: &mut Driver| {
+        driver.engine.settle(driver.moment());
+        driver.store().sync().unwrap();
+        driver.engine.settle(driver.moment());
+    };
+    settle(&mut driver);
+    let start = Instant::now();
+    for nth in 0..messages {
+        driver.feed(sender, format!("PUB $mq9.AI.INBOX.m.normal 4\r\n{nth:04}\r\n").as_bytes());
+        settle(&mut driver);
+    }
+    let took = start.elapsed();
+    let mut counts = BTreeMap::new();
+    for &reader in &readers {
+        *counts.entry(payloads(&mut driver, reader).len()).or_insert(0) += 1;
+    }
+    let given: usize = counts.iter().map(|(given, readers)| given * readers).sum();
+    assert_eq!(given, messages, "{counts:?}");
+    assert!(counts.keys().max() <= Some(&messages.div_ceil(readers.len())), "{counts:?}");
+    took
+}
+
+#[test]
+fn a_message_costs_the_same_however_many_share_the_mailbox() {
+    for subject in ["INBOX", "MAILBOX.MSG"] {
+        let ratio = |_| {
+            let few = shared_by(10, subject, 400);
+            let many = shared_by(10_000, subject, 400);
+            many.as_secs_f64() / few.as_secs_f64()
+        };
+        let best = (0..3).map(ratio).fold(f64::INFINITY, f64::min);
+        assert!(best < 6.0, "{subject}: {best} times the time with 1000 times the readers");
+    }
+}
+
+#[test]
+fn a_mailbox_that_many_read_ends_for_all_of_them() {
+    let mut driver = Driver::new();
+    let new = NewMailbox { address: "short", ttl_ms: 1000, ..NewMailbox::default() };
+    let now = driver.now;
+    driver.store().create_mailbox(&new, now).unwrap();
+    let readers: Vec<ConnId> = (0..50).map(|_| driver.client()).collect();
+    for (nth, &reader) in readers.iter().enumerate() {
+        let queue = ["", "workers "][nth % 2];
+        say(&mut driver, reader, &format!("SUB $mq9.AI.MAILBOX.MSG.short.* {queue}2\r\n"));
+    }
+    for &reader in &readers[10..20] {
+        driver.leave(reader);
+    }
+    driver.pass_ms(1100);
+    for (nth, &reader) in readers.iter().enumerate().filter(|(nth, _)| !(10..20).contains(nth)) {
+        let status = driver.wire(reader);
+        assert!(status.contains("NATS/1.0 404 mailbox short does not exist"), "{nth}: {status}");
+    }
+}
