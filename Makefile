@@ -45,7 +45,7 @@ NPM ?= $(shell command -v npm)
 NPM_TOOLS := .build/npm/.installed
 
 # Folders are listed too, so that a removed file is noticed.
-BINDING_SOURCES := $(shell find rust_core/src rust_core/binding rust_core/export/src rust_core/export/Cargo.toml rust_core/runtime/src rust_core/runtime/Cargo.toml -type d -o -name '*.rs' -o -name Cargo.toml)
+BINDING_SOURCES := $(shell find rust_core/src rust_core/binding rust_core/export/src rust_core/export/Cargo.toml rust_core/runtime/src rust_core/runtime/Cargo.toml rust_core/node/src rust_core/node/Cargo.toml rust_core/cluster/src rust_core/cluster/Cargo.toml -type d -o -name '*.rs' -o -name Cargo.toml)
 
 # The flags cargo-fuzz sets, without the sanitizers that need a nightly toolchain.
 FUZZ_RUSTFLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -79,6 +79,10 @@ setup: $(DEVELOPED) ## Create .venv with the locked tools and build mq9 into it
 .PHONY: serve
 serve: $(INSTALLED) ## Build mq9 and run the broker
 	@$(BIN)/mq9 serve $(ARGS)
+
+.PHONY: cluster
+cluster: $(DEVELOPED) ## Build mq9 and run three nodes on three nats-servers, all on this machine
+	@$(BIN)/mq9 cluster up --local 3 $(ARGS)
 
 .PHONY: test
 test: ## Run all tests: those of Rust beside those of Python, many of which wait
@@ -224,6 +228,10 @@ bench-bystanders: $(DEVELOPED) ## Measure SENDs beside others who keep Python bu
 faults: $(DEVELOPED) ## Kill, cut, fill, flip, jump and attack the broker; N=500 kills it 500 times
 	@.ci/require cargo cc
 	@$(BIN)/python -m tests.faults --kills $(or $(N),20) $(ARGS)
+
+.PHONY: faults-cluster
+faults-cluster: $(DEVELOPED) ## Kill and stop nodes and nats-servers of a cluster under load; N=100 for a hundred faults
+	@$(BIN)/python -m tests.cluster.faults --faults $(or $(N),10) $(ARGS)
 
 .PHONY: bench-registry
 bench-registry: $(DEVELOPED) ## Find agents while messages flow; results land in .build/bench-registry

@@ -8,6 +8,7 @@ __all__ = [
     "Broker",
     "BrokerStats",
     "Certificate",
+    "ClusterNode",
     "Codes",
     "Completion",
     "Connection",
@@ -31,6 +32,7 @@ __all__ = [
     "MessageTooLarge",
     "NewMessage",
     "NewerFormat",
+    "NodeStatus",
     "NotGiven",
     "Permissions",
     "Policy",
@@ -362,6 +364,7 @@ class Store:
         max_waits_per_connection: int = 1024,
         maintain_every_ms: int = 1000,
         read_only: bool = False,
+        member_keep: int | None = None,
         now: _Now = None,
     ) -> Self: ...
     @property
@@ -777,3 +780,44 @@ class Broker:
     def stats(self) -> BrokerStats: ...
     def connection_stats(self, cids: Sequence[int]) -> list[ConnectionStats]: ...
     def subscriptions(self, cids: Sequence[int]) -> list[SubscriptionInfo]: ...
+
+@final
+class NodeStatus:
+    @property
+    def role(self) -> Literal["starting", "following", "leading", "demoted", "stopped"]: ...
+    @property
+    def term(self) -> int: ...
+    @property
+    def leader(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def lag(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def keep(self) -> int: ...
+    @property
+    def trouble(self) -> str | None: ...
+    @property
+    def connected(self) -> bool: ...
+    @property
+    def changes(self) -> int: ...
+
+@final
+class ClusterNode:
+    def __new__(
+        cls,
+        store: Store,
+        *,
+        cluster: str,
+        node: int,
+        nodes: int,
+        servers: Sequence[tuple[str, tuple[str, str] | None]],
+        replicas: int = 3,
+        lease_ms: int = 3000,
+    ) -> Self: ...
+    def status(self) -> NodeStatus: ...
+    def wait(self, seen: int, timeout_ms: int) -> NodeStatus: ...
+    def stop(self) -> None: ...
+    def abandon(self) -> None: ...

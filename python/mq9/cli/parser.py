@@ -9,6 +9,7 @@ from mq9 import __version__
 from mq9.cli import (
     agent,
     broker,
+    cluster,
     completion,
     dead,
     doctor,
@@ -102,6 +103,7 @@ def parser() -> Parser:
         export,
         lake,
         manage,
+        cluster,
         mcp,
     ):
         part.add(commands)

@@ -11,6 +11,7 @@ from mq9.config.options import (
     Monitoring,
     Options,
     PermissionRules,
+    Replication,
     Tls,
     User,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "Monitoring",
     "Options",
     "PermissionRules",
+    "Replication",
     "Tls",
     "User",
     "add_flags",

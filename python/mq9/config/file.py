@@ -33,6 +33,7 @@ from mq9.config.reading import (
     read_block,
     split_address,
 )
+from mq9.config.replication import read_replication
 from mq9.config.tls import read_tls
 from mq9.config.tree import Place, Value
 
@@ -240,6 +241,7 @@ MQ9_SETTINGS = {
     "export": Setting("export", read_export),
     "monitoring": Setting("monitoring", read_monitoring),
     "management": Setting("management", read_management),
+    "replication": Setting("replication", read_replication),
 }
 
 _size = integer(1, _INT32, zero_is_default=True)

@@ -95,6 +95,24 @@ class Export:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Replication:
+    """This server as one of several that hold the same."""
+
+    node: int
+    """Its number, from 1."""
+    nodes: tuple[str, ...]
+    """Where clients reach each node, in the order of their numbers."""
+    servers: tuple[str, ...] = field(repr=False)
+    """URLs of the nats-servers that keep the log."""
+    name: str = "mq9"
+    """Of the cluster: several may share the servers."""
+    replicas: int = 3
+    """How many servers keep each message."""
+    lease_ms: int = 3_000
+    """How long nothing is heard of a leader before another node takes over."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Monitoring:
     """Who may read the monitoring port."""
 
@@ -212,6 +230,9 @@ class Options:
     """None: started if it is installed, unless the port was left to the system; False: never."""
     export: Export | None = None
     """None: no continuous export."""
+
+    replication: Replication | None = None
+    """None: this server stands alone."""
 
     config_file: Path | None = None
     flags: tuple[tuple[str, str | int | bool], ...] = field(default=(), repr=False)

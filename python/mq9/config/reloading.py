@@ -39,6 +39,7 @@ NEEDS_RESTART = (
     "embedder",
     "export",
     "management",
+    "replication",
 )
 """Options that are fixed when the server starts; all others may change."""
 

@@ -75,6 +75,7 @@ def info_fields(
         "headers": True,
         **{name: True for name, value in optional.items() if value},
         "max_payload": options.max_payload,
+        **({"connect_urls": list(options.replication.nodes)} if options.replication else {}),
         **({"client_id": peer.client_id, "client_ip": peer.client_ip} if peer else {}),
         **({"nonce": peer.nonce} if peer and peer.nonce else {}),
         **({"ldm": True} if lame_duck else {}),

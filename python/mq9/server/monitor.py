@@ -105,7 +105,15 @@ class Monitor:
             return _line({"status": "unavailable", "error": error}, 503)
         # Damage that was isolated is no reason to send clients elsewhere.
         warning = self._running.watch.warning()
-        return _line({"status": "ok", **({"warning": warning} if warning else {})}, 200)
+        cluster_health = self._running.cluster_health
+        return _line(
+            {
+                "status": "ok",
+                **({"warning": warning} if warning else {}),
+                **({} if cluster_health is None else cluster_health()),
+            },
+            200,
+        )
 
 
 def _document(document: Mapping[str, Any]) -> Response:
@@ -113,7 +121,7 @@ def _document(document: Mapping[str, Any]) -> Response:
     return Response(body.encode("utf-8", "replace"), "application/json", headers=_CORS)
 
 
-def _line(document: Mapping[str, str], status: int) -> Response:
+def _line(document: Mapping[str, Any], status: int) -> Response:
     body = json.dumps(document, separators=(",", ":")).encode()
     return Response(body, "application/json", status, _CORS)
 

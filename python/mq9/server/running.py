@@ -3,6 +3,7 @@
 Holds; decides nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +99,8 @@ class Running:
     lame_duck: bool = False
     export: dict[str, Any] | None = None
     """What `/varz` says of the continuous export; None without one."""
+    cluster_health: Callable[[], dict[str, Any]] | None = None
+    """What `/healthz` says of this node's part in a cluster; None on a single node."""
     started_ms: int = field(default_factory=now_ms)
     loaded_ms: int = field(default_factory=now_ms)
     watch: StoreWatch = field(init=False)

@@ -41,9 +41,12 @@ if TYPE_CHECKING:
 
     from mq9.commands import Commands
     from mq9.server.http_server import HttpServer
+    from mq9.server.membership import Membership
     from mq9.server.monitor import Monitor
     from mq9.server.operator_subjects import OperatorSubjects
 
+# Of a node of a cluster: all that its own log holds may stay.
+_EVERYTHING = 2**64 - 1
 # How long the loop may take to notice that connections were cut.
 _ABORT_S = 1.0
 # How long the thread that loads the commands may keep the interpreter to itself.
@@ -67,7 +70,14 @@ def run(options: Options) -> int:
     end_process_on_panic(options.log_file)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Server(options, log).run())
+            keep = _EVERYTHING
+            while True:
+                server = Server(options, log, keep)
+                status = runner.run(server.run())
+                if server.demoted_to is None:
+                    return status
+                # Another node leads: as after a crash, what the cluster does not have is cut off.
+                keep = server.demoted_to
     except (ConfigError, StartError) as error:
         if options.log_file is not None:
             log.error(str(error))
@@ -80,7 +90,11 @@ def run(options: Options) -> int:
 class Server:
     """One server from its options to its end."""
 
-    def __init__(self, options: Options, log: Log) -> None:
+    def __init__(self, options: Options, log: Log, keep: int = _EVERYTHING) -> None:
+        self.demoted_to: int | None = None
+        """What this node may keep of the cluster's log, when it has to start again."""
+        self._keep = keep
+        self._membership: Membership | None = None
         self._options = options
         self._log = log
         self._stop = asyncio.Event()
@@ -101,7 +115,9 @@ class Server:
         self._announce()
         if settings.authenticator.has_plain_secrets:
             self._log.warn("Plaintext passwords detected, use nkeys or bcrypt")
-        store = _open_store(self._options)
+        store = await self._opened()
+        if store is None:
+            return 0
         try:
             self._log.info("Store opened", data=self._options.data_dir, sync=self._options.sync)
             self._warn_if_readable(self._options.data_dir)
@@ -112,18 +128,62 @@ class Server:
                 store=store,
                 log=self._log,
                 passwords=passwords,
+                cluster_health=None if self._membership is None else self._membership.health,
             )
             self._running.watch.begin()
             await self._serve()
             self._running.watch.end()
         except BaseException:
-            store.close()
+            if self._membership is None:
+                store.close()
             raise
         finally:
             passwords.close()
             for file in self._files:
                 file.unlink(missing_ok=True)
+        if self._membership is not None:
+            await self._leave(self._membership)
+            return 0
         return await self._close_store(store)
+
+    async def _opened(self) -> Store | None:
+        """The store to serve, in a cluster once this node leads; None if it was told to stop."""
+        if self._options.replication is None:
+            return _open_store(self._options)
+        # A server that stands alone starts without it.
+        from mq9.server.membership import Membership
+
+        self._membership = Membership(
+            self._options.replication, self._log, lambda keep: _open_store(self._options, keep)
+        )
+        self._stop_signals()
+        sockets = listen(self._options.host, self._options.port)
+        http_port = self._options.http_port
+        http = [] if http_port is None else self._listen_http(http_port)
+        return await self._membership.follow(self._keep, self._stop, sockets, http)
+
+    def _stop_signals(self) -> None:
+        def nothing() -> None:
+            """What a leader does at this signal, a follower need not."""
+
+        Signals(
+            stop=self._told_to_stop,
+            lame_duck=self._stop.set,
+            reload=nothing,
+            reopen_log=self._reopen_log,
+        ).listen()
+
+    async def _watch_lead(self, membership: Membership) -> None:
+        """End everything in order when another node leads."""
+        self.demoted_to = await membership.demoted()
+        self._hurry.set()
+        self._stop.set()
+
+    async def _leave(self, membership: Membership) -> None:
+        if self.demoted_to is None:
+            self._log.info("Giving the lead to another node")
+        await membership.close(checkpoint=False)
+        self._log.info("Server Exiting.." if self.demoted_to is None else "Following another node")
 
     async def _serve(self) -> None:
         running, options = self._running, self._options
@@ -154,6 +214,8 @@ class Server:
             self._managing = Managing.of(running, port)
             self._log.info("Server is ready")
             self._spawn(running.watch.run())
+            if self._membership is not None:
+                self._spawn(self._watch_lead(self._membership))
             await self._stop.wait()
             await self._send_clients_away()
         finally:
@@ -328,7 +390,8 @@ class Server:
         self._commands.close()
         if self._http is not None:
             await self._http.close()
-        await self._send_replies()
+        if self.demoted_to is None:
+            await self._send_replies()
         for session in running.clients:
             session.close("Server Shutdown")
         hurry = asyncio.create_task(self._hurry.wait())
@@ -380,7 +443,7 @@ def _printable(text: bytes) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in written)
 
 
-def _open_store(options: Options) -> Store:
+def _open_store(options: Options, keep: int | None = None) -> Store:
     try:
         store = Store(
             options.data_dir,
@@ -398,6 +461,7 @@ def _open_store(options: Options) -> Store:
             max_waits=options.max_waiting_fetches,
             max_waits_per_user=options.max_waiting_fetches_per_user,
             max_waits_per_connection=options.max_waiting_fetches_per_connection,
+            member_keep=keep,
         )
         if options.export is not None:
             # Before upkeep has its first round: it would give back what was not exported yet.

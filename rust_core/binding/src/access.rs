@@ -77,6 +77,14 @@ impl Access {
         py.detach(|| self.open.read().unwrap_or_else(PoisonError::into_inner).is_none())
     }
 
+    /// Closes it without a checkpoint.
+    pub fn abandon(&self) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = open.take() {
+            open.abandon();
+        }
+    }
+
     /// Closes it; again does nothing.
     pub fn close(&self, py: Python<'_>) -> Result<()> {
         py.detach(|| {

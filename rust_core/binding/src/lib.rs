@@ -8,6 +8,7 @@ mod activity;
 mod batch;
 mod broker;
 mod broker_types;
+mod cluster;
 mod codes;
 mod connection;
 mod enum_names;
@@ -39,6 +40,8 @@ mod _core {
     use super::broker_types::{
         BrokerStats, ConnectionStats, Limits, Permissions, SubscriptionInfo,
     };
+    #[pymodule_export]
+    use super::cluster::{ClusterNode, NodeStatus};
     #[pymodule_export]
     use super::codes::Codes;
     #[pymodule_export]

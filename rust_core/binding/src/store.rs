@@ -44,7 +44,7 @@ impl Store {
         allocate_bytes=4_194_304, checkpoint_bytes=268_435_456, ack_wait_ms=30_000,
         max_groups=1024, group_ttl_ms=0, max_mailboxes=0, max_mailboxes_per_user=0, max_store_bytes=0,
         max_bytes_per_user=0, max_waits=0, max_waits_per_user=0, max_waits_per_connection=1024,
-        maintain_every_ms=1000, read_only=false, now=None
+        maintain_every_ms=1000, read_only=false, member_keep=None, now=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
@@ -67,6 +67,7 @@ impl Store {
         max_waits_per_connection: usize,
         maintain_every_ms: u64,
         read_only: bool,
+        member_keep: Option<u64>,
         now: Given,
     ) -> Result<Store> {
         let sync = enum_names::sync_mode(sync, sync_interval_ms)?;
@@ -88,13 +89,11 @@ impl Store {
             },
             checkpoint_bytes,
         };
-        let open = py.detach(|| {
-            let now = clock::given(now);
-            if read_only {
-                OpenStore::look(&path, options, now)
-            } else {
-                OpenStore::open(&path, options, Duration::from_millis(maintain_every_ms), now)
-            }
+        let (now, every) = (clock::given(now), Duration::from_millis(maintain_every_ms));
+        let open = py.detach(|| match member_keep {
+            _ if read_only => OpenStore::look(&path, options, now),
+            Some(keep) => OpenStore::open_member(&path, options, every, now, keep),
+            None => OpenStore::open(&path, options, every, now),
         })?;
         Ok(Store { path, access: Access::new(open) })
     }

@@ -26,4 +26,4 @@ pub use open_store::OpenStore;
 pub use pump::Pump;
 pub use runtime::Runtime;
 pub use upkeep::Upkeep;
-pub use waker::Waker;
+pub use waker::{Bell, Waker};

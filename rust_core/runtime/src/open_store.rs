@@ -80,7 +80,20 @@ impl OpenStore {
     ) -> Result<OpenStore> {
         let failed = |action, source| Failure::io(action, path.display().to_string(), source);
         let disk = OsDisk::new(path).map_err(|e| failed("open", e))?;
-        OpenStore::on(Arc::new(disk), path, options, maintain_every, now)
+        OpenStore::on(Arc::new(disk), path, options, maintain_every, now, None)
+    }
+
+    /// Opens the store of a node of a cluster in the directory `path`, up to message `keep` of the stream.
+    pub fn open_member(
+        path: &Path,
+        options: Options,
+        maintain_every: Duration,
+        now: Now,
+        keep: u64,
+    ) -> Result<OpenStore> {
+        let failed = |source| Failure::io("open", path.display().to_string(), source);
+        let disk = OsDisk::new(path).map_err(failed)?;
+        OpenStore::on(Arc::new(disk), path, options, maintain_every, now, Some(keep))
     }
 
     /// Opens the store in the directory `path` to be looked at. Nothing in it is changed.
@@ -89,7 +102,7 @@ impl OpenStore {
         let disk = OsDisk::existing(path).map_err(failed)?;
         let disk = Arc::new(ReadOnlyDisk::new(Arc::new(disk)));
         let options = Options { sync: SyncMode::None, ..options };
-        let opened = OpenStore::on(disk, path, options, Duration::ZERO, now)?;
+        let opened = OpenStore::on(disk, path, options, Duration::ZERO, now, None)?;
         Ok(OpenStore { read_only: true, ..opened })
     }
 
@@ -99,10 +112,14 @@ impl OpenStore {
         options: Options,
         maintain_every: Duration,
         now: Now,
+        keep: Option<u64>,
     ) -> Result<OpenStore> {
         let failed = |action, source| Failure::io(action, path.display().to_string(), source);
         let entropy = getrandom::u64().map_err(|e| failed("get randomness for", e.into()))?;
-        let store = Store::open(disk, options, entropy, now)?;
+        let store = match keep {
+            None => Store::open(disk, options, entropy, now)?,
+            Some(keep) => Store::open_member(disk, options, entropy, now, keep)?,
+        };
         let syncer = store.syncer();
         let durability = Arc::new(Durability::new(Arc::clone(&syncer)));
         let told = Arc::downgrade(&durability);
@@ -146,6 +163,15 @@ impl OpenStore {
         };
         durability.close();
         closed
+    }
+
+    /// Closes the store without a checkpoint, as a crash would: what it holds is not what the cluster holds.
+    pub fn abandon(self) {
+        let OpenStore { upkeep_thread, sync_thread, shared, .. } = self;
+        drop(upkeep_thread);
+        drop(sync_thread);
+        drop(shared.store.take());
+        shared.durability.close();
     }
 
     /// Itself, unless a panic has made it useless.

@@ -133,6 +133,10 @@ impl Engine {
         let settled = self.partition.settle(now.into(), alone);
         self.partition_due_ms =
             settled.and_then(|settled| Some(now.mono_ms().saturating_add(settled.sleep_ms?)));
+        if settled.is_some_and(|settled| !settled.may_reply) {
+            // The stream says when this is over, or that another node leads.
+            return;
+        }
         // Without a store there are still replies that promise nothing.
         self.release(settled.map(|settled| settled.acknowledged).unwrap_or_default(), now);
         if self.front.is_holding() {

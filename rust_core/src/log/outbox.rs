@@ -20,17 +20,23 @@ pub struct Outgoing {
 }
 
 /// Records in the order in which they were written.
-#[derive(Debug)]
 pub struct Outbox {
     records: Vec<Outgoing>,
     bytes: usize,
     limit: usize,
+    /// Hears when there is something after there was nothing.
+    listener: Option<Box<dyn Fn() + Send>>,
 }
 
 impl Outbox {
     /// Takes no new records once there are `limit` bytes of them.
     pub fn new(limit: usize) -> Outbox {
-        Outbox { records: Vec::new(), bytes: 0, limit }
+        Outbox { records: Vec::new(), bytes: 0, limit, listener: None }
+    }
+
+    /// From now on `told` is called when there is something after there was nothing.
+    pub fn listen(&mut self, told: impl Fn() + Send + 'static) {
+        self.listener = Some(Box::new(told));
     }
 
     /// Whether so many bytes more are too many for one batch. A batch that holds nothing else takes anything.
@@ -51,6 +57,7 @@ impl Outbox {
 
     /// Takes note of whole records that were written, one behind the other.
     pub fn wrote(&mut self, mut framed: &[u8]) {
+        let was_empty = self.records.is_empty();
         while let Some((header, _)) = framed.split_first_chunk::<HEADER>() {
             let [_, _, _, _, l0, l1, l2, l3, _, _, kind, flags, mailbox @ ..] = *header;
             let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
@@ -63,6 +70,12 @@ impl Outbox {
                 let (mailbox, body) = (u64::from_le_bytes(mailbox), record[HEADER..].to_vec());
                 self.records.push(Outgoing { kind, flags, mailbox, body });
             }
+        }
+        if let Some(told) = &self.listener
+            && was_empty
+            && !self.records.is_empty()
+        {
+            told();
         }
     }
 }

@@ -6,6 +6,7 @@
 //! that writers never wait for a disk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub struct Syncer {
     work: Condvar,
     commits: Condvar,
     round: Mutex<()>,
+    /// In a cluster: replies may leave until then, in ms of the monotonic clock.
+    lease_ms: AtomicU64,
     listener: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -95,6 +98,7 @@ impl Syncer {
             work: Condvar::new(),
             commits: Condvar::new(),
             round: Mutex::new(()),
+            lease_ms: AtomicU64::new(u64::MAX),
             listener: OnceLock::new(),
         }
     }
@@ -202,6 +206,22 @@ impl Syncer {
         drop(state);
         self.commits.notify_all();
         self.tell();
+    }
+
+    /// In a cluster: nobody else leads until then, in ms of the monotonic clock.
+    pub fn begin_lease(&self, until_ms: u64) {
+        self.lease_ms.store(until_ms, Ordering::SeqCst);
+    }
+
+    /// The same for a lead that goes on.
+    pub fn extend_lease(&self, until_ms: u64) {
+        let before = self.lease_ms.swap(until_ms, Ordering::SeqCst);
+        debug_assert!(until_ms >= before || until_ms == 0, "a lease that became shorter");
+    }
+
+    /// Whether replies may leave, whatever they say: another node may lead by now. Always on a single node.
+    pub fn may_reply(&self, mono_ms: u64) -> bool {
+        mono_ms < self.lease_ms.load(Ordering::SeqCst)
     }
 
     /// The end of the log has moved, and no record with it.

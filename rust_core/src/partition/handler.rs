@@ -117,7 +117,7 @@ impl RequestHandler {
             Ok(FetchOutcome::Messages(batch)) => {
                 let answer = form.write(&batch, false);
                 let reply = Reply::new(call.cid, call.reply, shape, answer);
-                self.replies.wait_for(batch.known(), reply);
+                self.replies.wait_for(store.shown_when(&batch), reply);
             }
             // Without a reply subject nobody waits for the answer.
             Ok(FetchOutcome::Waiting(waiter)) if call.reply.is_empty() => {
@@ -138,7 +138,7 @@ impl RequestHandler {
         if self.replies.is_short() {
             for completion in store.some_completions(COLLECTED_BYTES, now) {
                 if let Some(poll) = self.polls.remove(&completion.waiter) {
-                    self.finish_poll(poll, completion.outcome);
+                    self.finish_poll(store, poll, completion.outcome);
                 }
             }
         }
@@ -146,12 +146,12 @@ impl RequestHandler {
     }
 
     /// Answers a long poll that is over.
-    fn finish_poll(&mut self, poll: Poll, outcome: Result<Fetched, Error>) {
+    fn finish_poll(&mut self, store: &Store, poll: Poll, outcome: Result<Fetched, Error>) {
         match outcome {
             Ok(batch) => {
                 let answer = poll.form.write(&batch, true);
                 let reply = Reply::new(poll.cid, &poll.subject, poll.form.shape(), answer);
-                self.replies.wait_for(batch.known(), reply);
+                self.replies.wait_for(store.shown_when(&batch), reply);
             }
             Err(error) => self.refuse_poll(&poll, error.into()),
         }

@@ -61,6 +61,8 @@ pub struct Settled {
     pub sleep_ms: Option<u64>,
     /// A mailbox that is read has something new, or has gone.
     pub news: bool,
+    /// In a cluster: no other node can lead yet. Else nothing may leave.
+    pub may_reply: bool,
 }
 
 impl Partition {
@@ -115,7 +117,8 @@ impl Partition {
             self.handler.replies_mut().fail(syncer.acknowledged(), &error);
         }
         let sleep_ms = sleep_ms.into_iter().chain(sync_ms).min();
-        Some(Settled { acknowledged: syncer.acknowledged(), sleep_ms, news })
+        let may_reply = syncer.may_reply(now.mono_ms);
+        Some(Settled { acknowledged: syncer.acknowledged(), sleep_ms, news, may_reply })
     }
 
     /// Who makes durable what will be written.

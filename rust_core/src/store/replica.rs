@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::damage::DamageKind;
 use super::replay::{Known, Replay};
-use super::{Options, Store};
+use super::{Fetched, Options, Store};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::log::{FIRST_RECORD, Log, Lsn, Outbox, Outgoing, Segment, Space, names};
@@ -226,6 +226,12 @@ impl Store {
         self.replica.as_ref().is_some_and(|replica| replica.known.is_some())
     }
 
+    /// A batch may be shown once the log is acknowledged up to here. In a cluster its delivery is part of that: whoever
+    /// leads next must know of it.
+    pub fn shown_when(&self, batch: &Fetched) -> Lsn {
+        if self.replica.is_some() { self.log.end() } else { batch.known() }
+    }
+
     /// Where the own log stands in the stream; none on a single node.
     pub fn last_tie(&self) -> Option<Tie> {
         self.replica.as_ref()?.last
@@ -307,6 +313,13 @@ impl Store {
     pub fn take_outbox(&mut self) -> Result<Vec<Outgoing>> {
         self.log.flush()?;
         Ok(self.log.outbox().map_or_else(Vec::new, Outbox::take))
+    }
+
+    /// From now on `told` is called when something waits to be proposed after nothing did.
+    pub fn on_outgoing(&mut self, told: impl Fn() + Send + 'static) {
+        if let Some(outbox) = self.log.outbox() {
+            outbox.listen(told);
+        }
     }
 
     /// Whether something that was written waits to be proposed.

@@ -101,9 +101,16 @@ impl Member {
 
     /// Whether what this node holds is all that was ever acknowledged: ask right before a read is answered.
     pub fn may_read(&self, now: u64) -> bool {
+        now < self.reads_until()
+    }
+
+    /// Until when [`Member::may_read`] holds, unless more is acknowledged; 0 for not at all.
+    pub fn reads_until(&self) -> u64 {
         let lease = self.config.lease_ms.saturating_sub(self.config.margin_ms);
-        matches!(&self.state, State::Leading(leading)
-            if !leading.has_yielded && now < leading.acknowledged_at + lease)
+        match &self.state {
+            State::Leading(leading) if !leading.has_yielded => leading.acknowledged_at + lease,
+            _ => 0,
+        }
     }
 
     /// Sends records into the stream. They have happened when [`Action::Committed`] names their sequence.

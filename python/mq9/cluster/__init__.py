@@ -1,0 +1,1 @@
+"""A cluster on one machine, to try it and to test it."""

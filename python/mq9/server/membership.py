@@ -1,0 +1,183 @@
+"""This server as a node of a cluster: it follows until it leads, and says when it no longer does.
+
+Owns the node's thread and the store of a follower. Clients of a follower are handed on to the
+leader, byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from mq9._core import ClusterNode
+from mq9.server.handing_on import HandingOn
+from mq9.server.info import split_address
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Sequence
+
+    from mq9._core import NodeStatus
+    from mq9.config import Replication
+    from mq9.server.http_server import HttpServer, Request, Response
+    from mq9.server.logs import Log
+    from mq9.store import Store
+
+EVERYTHING = 2**64 - 1
+"""All that the own log holds may stay."""
+_WAIT_MS = 200
+_NATS_PORT = 4222
+# So far behind, a follower is not well.
+_LAG = 10_000
+
+
+class Membership:
+    """One node's part in a cluster."""
+
+    def __init__(self, options: Replication, log: Log, open_store: Callable[[int], Store]) -> None:
+        self._options = options
+        self._log = log
+        self._open_store = open_store
+        self._store: Store | None = None
+        self._node: ClusterNode | None = None
+        self._seen = 0
+        self._trouble: str | None = None
+
+    async def follow(
+        self,
+        keep: int,
+        stop: asyncio.Event,
+        sockets: Sequence[socket.socket],
+        http: Sequence[socket.socket],
+    ) -> Store | None:
+        """Follow until this node leads, and give its store to be served; None when told to stop."""
+        handing_on = HandingOn(sockets, self._log)
+        monitor = self._monitor() if http else None
+        if monitor is not None:
+            await monitor.start(http)
+        try:
+            while not stop.is_set():
+                await self._open(keep)
+                status = await self._until_changed(stop, handing_on)
+                if status is None:
+                    break
+                if status.role == "leading":
+                    self._log.info("This node leads", node=self._options.node, term=status.term)
+                    return self._store
+                if status.role == "stopped":
+                    # It holds what others may need: nobody but an operator goes on with it.
+                    raise RuntimeError(f"this node of the cluster stands still: {status.trouble}")
+                keep = status.keep
+                await self.close(checkpoint=False)
+            await self.close(checkpoint=True)
+            return None
+        finally:
+            handing_on.close()
+            if monitor is not None:
+                await monitor.close()
+
+    async def _open(self, keep: int) -> None:
+        options = self._options
+        self._store = await asyncio.to_thread(self._open_store, keep)
+        self._node = ClusterNode(
+            self._store,
+            cluster=options.name,
+            node=options.node,
+            nodes=len(options.nodes),
+            servers=[_server(url) for url in options.servers],
+            replicas=options.replicas,
+            lease_ms=options.lease_ms,
+        )
+        self._seen = 0
+        self._log.info("Following", cluster=options.name, node=options.node)
+
+    async def _until_changed(self, stop: asyncio.Event, handing_on: HandingOn) -> NodeStatus | None:
+        while not stop.is_set():
+            status = await self._next_status()
+            if status.role not in ("starting", "following"):
+                return status
+            following = status.role == "following" and status.leader not in (0, self._options.node)
+            handing_on.to(self._address(status.leader) if following else None)
+        return None
+
+    async def _next_status(self) -> NodeStatus:
+        node = self._running_node()
+        status = await asyncio.to_thread(node.wait, self._seen, _WAIT_MS)
+        self._seen = status.changes
+        if status.trouble != self._trouble:
+            self._trouble = status.trouble
+            if status.trouble is not None:
+                self._log.warn(f"Cluster: {status.trouble}")
+        return status
+
+    async def demoted(self) -> int:
+        """Wait until this node leads no longer: the last message of the log that it may keep."""
+        while True:
+            status = await self._next_status()
+            if status.role == "demoted":
+                self._log.warn("Another node leads", leader=status.leader, term=status.term)
+                return status.keep
+            if status.role == "stopped":
+                self._log.error(f"Cluster: {status.trouble}")
+                return EVERYTHING
+
+    async def close(self, *, checkpoint: bool) -> None:
+        """End the node, and close the store; a leader gives its lead away first."""
+        node, store = self._running_node(), self._store
+        if checkpoint and store is not None:
+            await asyncio.to_thread(node.stop)
+            await asyncio.to_thread(store.close)
+        else:
+            await asyncio.to_thread(node.abandon)
+        self._node = self._store = None
+
+    def health(self) -> dict[str, Any]:
+        """What `/healthz` says about the cluster."""
+        if self._node is None:
+            return {"role": "starting"}
+        status = self._node.status()
+        return {
+            "role": status.role,
+            "node": self._options.node,
+            "term": status.term,
+            "leader": status.leader,
+            "sequence": status.sequence,
+            "lag": status.lag,
+            "digest": status.digest,
+        }
+
+    def _monitor(self) -> HttpServer:
+        from mq9.server.http_server import HttpServer, Response
+
+        async def answer(request: Request) -> Response:
+            if urlsplit(request.target).path.rstrip("/") != "/healthz":
+                return Response(b"this node follows: ask the leader\n", status=404)
+            health = self.health()
+            node = None if self._node is None else self._node.status()
+            well = node is not None and node.connected and node.lag < _LAG
+            document = {"status": "ok" if well else "unavailable", **health}
+            if node is not None and node.trouble is not None:
+                document["error"] = node.trouble
+            body = json.dumps(document, separators=(",", ":")).encode()
+            return Response(body, "application/json", 200 if well else 503)
+
+        return HttpServer(answer)
+
+    def _running_node(self) -> ClusterNode:
+        if self._node is None:
+            raise RuntimeError("the node was closed")
+        return self._node
+
+    def _address(self, node: int) -> tuple[str, int]:
+        return split_address(self._options.nodes[node - 1], _NATS_PORT)
+
+
+def _server(url: str) -> tuple[str, tuple[str, str] | None]:
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    user = None
+    if parts.username is not None:
+        user = (unquote(parts.username), unquote(parts.password or ""))
+    return f"{host}:{parts.port or _NATS_PORT}", user

@@ -1,0 +1,141 @@
+//! The class `ClusterNode`: a node of a cluster beside the store that it keeps up to date.
+
+use std::time::Duration;
+
+use mq9_node::{Node, Role, Server, Settings, Status};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+
+use crate::errors::{Failure, Result};
+use crate::store::Store;
+
+/// What a node is at.
+#[pyclass(frozen, module = "mq9._core")]
+pub struct NodeStatus(Status);
+
+#[pymethods]
+impl NodeStatus {
+    /// `starting`, `following`, `leading`, `demoted` or `stopped`.
+    #[getter]
+    fn role(&self) -> &'static str {
+        match self.0.role {
+            Role::Starting => "starting",
+            Role::Following => "following",
+            Role::Leading => "leading",
+            Role::Demoted => "demoted",
+            Role::Stopped => "stopped",
+        }
+    }
+
+    /// The term of the last claim.
+    #[getter]
+    fn term(&self) -> u64 {
+        self.0.term
+    }
+
+    /// Who leads; 0 for nobody.
+    #[getter]
+    fn leader(&self) -> u32 {
+        self.0.leader
+    }
+
+    /// The last message of the stream that was taken.
+    #[getter]
+    fn sequence(&self) -> u64 {
+        self.0.sequence
+    }
+
+    /// Messages of the stream that are known of and not taken.
+    #[getter]
+    fn lag(&self) -> u64 {
+        self.0.last.saturating_sub(self.0.sequence)
+    }
+
+    /// Digest of the stream up to `sequence`.
+    #[getter]
+    fn digest(&self) -> &str {
+        &self.0.digest
+    }
+
+    /// Of a demoted node: what stays of its log.
+    #[getter]
+    fn keep(&self) -> u64 {
+        self.0.keep
+    }
+
+    /// What keeps the node from working.
+    #[getter]
+    fn trouble(&self) -> Option<&str> {
+        self.0.trouble.as_deref()
+    }
+
+    /// Whether the stream can be reached.
+    #[getter]
+    fn connected(&self) -> bool {
+        self.0.connected
+    }
+
+    /// Counts changes of role, leader, connection or trouble.
+    #[getter]
+    fn changes(&self) -> u64 {
+        self.0.changes
+    }
+}
+
+/// A node of a cluster, on a thread of its own.
+#[pyclass(frozen, module = "mq9._core")]
+pub struct ClusterNode {
+    node: Node,
+    store: Py<Store>,
+}
+
+#[pymethods]
+impl ClusterNode {
+    #[new]
+    #[pyo3(signature = (store, *, cluster, node, nodes, servers, replicas=3, lease_ms=3000))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn new(
+        py: Python<'_>,
+        store: Py<Store>,
+        cluster: String,
+        node: u32,
+        nodes: u32,
+        servers: Vec<(String, Option<(String, String)>)>,
+        replicas: u32,
+        lease_ms: u64,
+    ) -> PyResult<Self> {
+        let servers = servers.into_iter().map(|(address, user)| Server { address, user }).collect();
+        let settings = Settings { cluster, node, nodes, servers, replicas, lease_ms };
+        let access = store.get().access();
+        let node = py.detach(|| {
+            access.with_open(|open| open.map(|open| Node::start(settings, open)).transpose())
+        });
+        let node = node.map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let node = node.ok_or(Failure::Closed)?;
+        Ok(ClusterNode { node, store })
+    }
+
+    /// What the node is at.
+    fn status(&self) -> NodeStatus {
+        NodeStatus(self.node.status())
+    }
+
+    /// Waits until something has changed since `seen` changes, or the time is over.
+    fn wait(&self, py: Python<'_>, seen: u64, timeout_ms: u64) -> NodeStatus {
+        NodeStatus(py.detach(|| self.node.wait(seen, Duration::from_millis(timeout_ms))))
+    }
+
+    /// Ends the node; a leader gives its lead away first, if another node can take it.
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.node.stop());
+    }
+
+    /// Ends the node and closes its store without a checkpoint: it is to be opened again, up to `keep`.
+    fn abandon(&self, py: Python<'_>) -> Result<()> {
+        py.detach(|| {
+            self.node.stop();
+            self.store.get().access().abandon();
+        });
+        Ok(())
+    }
+}
