@@ -8,6 +8,7 @@ mod durability;
 mod lone;
 mod power_cuts;
 mod push;
+mod push_model;
 mod push_trouble;
 mod refusals;
 mod room;

@@ -10,8 +10,14 @@ use crate::driver::{Driver, START};
 
 /// What a client was given: `sid`, subject, payload of each message; statuses and errors as they are.
 pub fn given(driver: &mut Driver, id: ConnId) -> Vec<String> {
-    let text = driver.wire(id);
-    let mut rest = text.as_str();
+    let (given, asked) = parse(&driver.wire(id));
+    driver.feed(id, "PONG\r\n".repeat(asked).as_bytes());
+    given
+}
+
+/// The same of what is on the wire, and how often the client is asked for an answer.
+pub fn parse(text: &str) -> (Vec<String>, usize) {
+    let mut rest = text;
     let mut given = Vec::new();
     let mut answers = 0;
     while let Some((line, more)) = rest.split_once("\r\n") {
@@ -39,8 +45,7 @@ pub fn given(driver: &mut Driver, id: ConnId) -> Vec<String> {
             }
         };
     }
-    driver.feed(id, "PONG\r\n".repeat(answers).as_bytes());
-    given
+    (given, answers)
 }
 
 /// The same without subjects.
