@@ -203,12 +203,17 @@ class LocalCluster:
         raise ClusterError(f"no node leads after {timeout_s:.0f} s; logs: {self.nodes[0].log}")
 
     def leader(self) -> Process | None:
-        """The node that says that it leads and is ready for clients."""
-        for node in self.nodes:
-            health = node.health()
-            if health.get("role") == "leading" and health.get("status") == "ok":
-                return node
-        return None
+        """The node that leads and is ready; one that was away may not know yet that it does not."""
+        found = [(node.health(), node) for node in self.nodes]
+        leading = [
+            (health["term"], node.port, node)
+            for health, node in found
+            if health.get("role") == "leading" and health.get("status") == "ok"
+        ]
+        terms = [health.get("term", 0) for health, _ in found]
+        if not leading or max(leading)[0] < max(terms):
+            return None
+        return max(leading)[2]
 
     def stop(self) -> None:
         """End nodes first, then servers."""
