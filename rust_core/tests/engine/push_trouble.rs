@@ -208,3 +208,26 @@ fn a_mailbox_that_many_read_ends_for_all_of_them() {
         assert!(status.contains("NATS/1.0 404 mailbox short does not exist"), "{nth}: {status}");
     }
 }
+
+#[test]
+fn a_mailbox_of_type_latest_pushes_the_newest() {
+    let mut driver = Driver::new();
+    driver.create("l", Policy { latest: true, ..Policy::default() });
+    let (sender, reader) = (driver.client(), driver.client());
+    for payload in ["a", "b", "c"] {
+        publish(&mut driver, sender, "INBOX.l.normal", payload);
+    }
+    say(&mut driver, reader, "SUB $mq9.AI.MAILBOX.MSG.l 2\r\n");
+    assert_eq!(payloads(&mut driver, reader), ["c"]);
+    say(&mut driver, reader, "SUB $mq9.AI.INBOX.l.* 3\r\n");
+    assert_eq!(payloads(&mut driver, reader), ["c"]);
+    publish(&mut driver, sender, "INBOX.l.normal", "d");
+    assert_eq!(payloads(&mut driver, reader), ["d", "d"]);
+    // What was replaced before anybody could be given it is not pushed.
+    driver.feed(
+        sender,
+        b"PUB $mq9.AI.INBOX.l.normal 1\r\ne\r\nPUB $mq9.AI.INBOX.l.normal 1\r\nf\r\n",
+    );
+    driver.settle();
+    assert_eq!(payloads(&mut driver, reader), ["f", "f"]);
+}
