@@ -287,6 +287,12 @@ class Export:
     def forget(self, before_ms: int) -> int: ...
     def close(self) -> None: ...
 
+def stream_names(store: Store) -> list[str]:
+    """The names of streams, in order."""
+
+def stream_detail(store: Store, name: str, consumers: bool, config: bool) -> str | None:
+    """A stream as JSON in the words of nats-server's monitoring; none if it is not there."""
+
 def end_process_on_panic(log_file: str | PathLike[str] | None = None) -> None: ...
 
 @final
@@ -758,6 +764,7 @@ class Broker:
         *,
         store: Store | None = None,
         payload_base64: bool = False,
+        jetstream: bool = False,
     ) -> Self: ...
     def start(self, event_loop: asyncio.AbstractEventLoop) -> None: ...
     def stop(self) -> None: ...

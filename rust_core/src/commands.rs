@@ -53,13 +53,15 @@ pub enum Shape {
     Mailbox,
     /// With the figures of `ADMIN.STATUS`.
     Status,
+    /// An error as JetStream has it.
+    JetStream,
 }
 
 impl Shape {
     /// What stands behind the error in a refusal.
     pub fn rest(self) -> &'static str {
         match self {
-            Shape::Plain | Shape::Raw => "}",
+            Shape::Plain | Shape::Raw | Shape::JetStream => "}",
             Shape::Sent => r#","msg_id":-1}"#,
             Shape::Messages => r#","messages":[]}"#,
             Shape::Unread => r#","mail_id":"","unread":0,"messages":[]}"#,
@@ -82,6 +84,12 @@ impl Shape {
     /// A reply that refuses.
     pub fn refusal(self, error: &str) -> Vec<u8> {
         let mut text = b"{\"error\":".to_vec();
+        if self == Shape::JetStream {
+            text.extend_from_slice(b"{\"code\":503,\"err_code\":10077,\"description\":");
+            let _ = serde_json::to_writer(&mut text, error);
+            text.extend_from_slice(b"}}");
+            return text;
+        }
         // A Vec takes everything, and text is always JSON.
         let _ = serde_json::to_writer(&mut text, error);
         text.extend_from_slice(self.rest().as_bytes());

@@ -6,11 +6,13 @@
 //! partition, nats -> router -> front, and both -> engine.
 
 pub mod commands;
+pub mod consumer;
 pub mod disk;
 pub mod engine;
 pub mod error;
 pub mod front;
 pub mod group;
+pub mod jetstream;
 pub mod json;
 pub mod log;
 pub mod mailbox;

@@ -23,15 +23,24 @@ ALLOWED: dict[str, set[str]] = {
     "log": {"error", "time", "disk", "wire"},
     "timer": set(),
     "json": set(),
-    "mailbox": {"error", "time", "wire", "log", "timer"},
+    "mailbox": {"error", "time", "wire", "log", "timer", "nats"},
+    "consumer": {"mailbox", "nats", "wire"},
     "group": {"error", "time", "wire", "log", "timer", "mailbox"},
     "nats": set(),
     "router": {"nats"},
     "commands": set(),
     "front": {"nats", "router", "timer", "commands"},
-    "store": {"error", "time", "disk", "wire", "log", "timer", "mailbox", "group"},
+    "store": {
+        *{"error", "time", "disk", "wire", "log", "timer", "mailbox", "group", "nats", "consumer"},
+    },
     "protocol": {"error", "wire", "mailbox", "store", "nats", "commands"},
-    "partition": {"error", "time", "log", "mailbox", "store", "protocol", "front", "commands"},
+    "jetstream": {
+        *{"error", "time", "log", "wire", "mailbox", "consumer", "store"},
+        *{"nats", "router", "front", "protocol"},
+    },
+    "partition": {
+        *{"error", "time", "log", "mailbox", "store", "protocol", "front", "commands", "jetstream"},
+    },
     "engine": {"time", "log", "store", "protocol", "front", "partition", "commands"},
 }
 

@@ -178,11 +178,19 @@ def test_credentials_contradict_the_users_of_the_file(tmp_path: Path) -> None:
 
 
 def test_flags_that_do_not_apply_are_named_in_a_warning() -> None:
-    argv = ["-js", "-sd", "/x", "--routes=a", "-ms", "8443", "--no_advertise", "-p", "5"]
+    argv = ["--routes=a", "-ms", "8443", "--no_advertise", "-p", "5"]
     options = from_arguments(argv, {})
     assert options.port == 5
     named = sorted(warning.split(" is ignored: ")[0] for warning in options.warnings)
-    assert named == ["--no_advertise", "--routes", "-js", "-ms", "-sd"]
+    assert named == ["--no_advertise", "--routes", "-ms"]
+
+
+def test_jetstream_and_its_folder() -> None:
+    options = from_arguments(["-js", "-sd", "/x"], {})
+    assert (options.jetstream, options.data_dir, options.warnings) == (True, Path("/x"), ())
+    options = from_arguments(["--jetstream", "--store_dir", "/y"], {})
+    assert (options.jetstream, options.data_dir) == (True, Path("/y"))
+    assert not from_arguments([], {}).jetstream
 
 
 def test_tls_flags(tmp_path: Path) -> None:

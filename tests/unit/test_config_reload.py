@@ -25,8 +25,9 @@ def test_what_needs_a_restart_keeps_its_value_and_is_named(tmp_path: Path) -> No
     file.write_text("port: 6\nmq9 { data: there }\nping_max: 7\njetstream: on")
     new = reload(old)
     assert (new.port, new.data_dir, new.ping_max) == (5, Path("here"), 7)
-    ignored, port, data = new.warnings
-    assert "'jetstream' is ignored" in ignored
+    port, data, jetstream = new.warnings
+    assert "jetstream changed" in jetstream
+    assert not new.jetstream
     assert port == f"{file}: port changed: restart the server for it to take effect"
     assert "data_dir changed" in data
     assert reload(new).warnings == new.warnings

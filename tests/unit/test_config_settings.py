@@ -174,8 +174,8 @@ def test_all_wrong_settings_are_reported_together() -> None:
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
-        ("port: 1\njetstream { max_mem: 1GB }", "text:2:1: 'jetstream' is ignored: mq9 keeps"),
-        ("jetstream: enabled", "'jetstream' is ignored"),
+        ("port: 1\njetstream { max_mem: 1GB }", "text:2:13: 'max_mem' is ignored: streams say"),
+        ("jetstream: on\njetstream: off", "'jetstream' was set before, in line 1"),
         ("cluster { name: x }", "'cluster' is ignored: an mq9 server stands alone"),
         ("https: 8443", "'https' is ignored: monitoring is plain HTTP"),
         ("websocket { port: 1 }", "'websocket' is ignored"),
@@ -223,10 +223,36 @@ def test_configuration_of_hip_0055_loads_as_it_is() -> None:
     }
     # In quotes a $NAME is a string, not a variable.
     assert options.authorization.users[0].password == "$CLOUD_API_NATS_PASS"
-    jetstream, *passwords = sorted(options.warnings, key=lambda line: "jetstream" not in line)
-    assert jetstream.startswith(f"{file}:5:1: 'jetstream' is ignored")
+    assert (options.jetstream, options.data_dir) == (True, Path("/data/jetstream"))
+    memory, disk, *passwords = sorted(options.warnings, key=lambda line: "max_" not in line)
+    assert memory.startswith(f"{file}:7:3: 'max_mem' is ignored")
+    assert disk.startswith(f"{file}:8:3: 'max_file' is ignored")
     assert len(passwords) == 6
     assert all("in quotes this is no variable" in warning for warning in passwords)
+
+
+@pytest.mark.parametrize(
+    ("text", "on", "folder"),
+    [
+        ("jetstream: enabled", True, "mq9-data"),
+        ("jetstream: true", True, "mq9-data"),
+        ("jetstream: disabled", False, "mq9-data"),
+        ("jetstream {}", True, "mq9-data"),
+        ("jetstream { enabled: false }", False, "mq9-data"),
+        ("jetstream { store_dir: here }", True, "here"),
+        ("store_dir: here\njetstream: on", True, "here"),
+        ("jetstream { store_dir: here }\nmq9 { data: there }", True, "there"),
+        ("port: 5", False, "mq9-data"),
+    ],
+)
+def test_jetstream_is_served_where_it_is_asked_for(text: str, on: bool, folder: str) -> None:
+    options = loads(text, {})
+    assert (options.jetstream, options.data_dir) == (on, Path(folder))
+
+
+def test_jetstream_is_a_block_or_a_word() -> None:
+    with pytest.raises(ConfigError, match="expected a block, enabled or disabled"):
+        loads("jetstream: 5", {})
 
 
 def test_defaults_are_those_of_nats_server() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from mq9.config.authorization import authorization, read_accounts, read_authorization
 from mq9.config.errors import ConfigError, quoted
 from mq9.config.export import read_export
+from mq9.config.jetstream import read_jetstream
 from mq9.config.management import read_management
 from mq9.config.monitoring import read_monitoring
 from mq9.config.options import Authorization, Options, Tls
@@ -60,6 +61,10 @@ def _options(parsed: Parsed, name: str, file: Path | None) -> Options:
     root = Value(parsed.root, Place(name, 1, 1))
     fields = read_block(root, "the configuration", SETTINGS, IGNORED, notes)
     fields.values["authorization"] = _authorization(fields, notes)
+    store_dir = fields.values.pop("store_dir", None)
+    if store_dir is not None:
+        # Where both are said, mq9's own word counts.
+        fields.values.setdefault("data_dir", store_dir)
     options = Options(**fields.values, config_file=file, warnings=tuple(notes.warnings))
     _check(options, fields.places)
     return options
@@ -286,6 +291,8 @@ SETTINGS = {
         ),
         Setting("operator", _operator),
     ),
+    "jetstream": Setting("", read_jetstream),
+    **dict.fromkeys(("store_dir", "storedir"), Setting("store_dir", path)),
     "mq9": Setting("", _mq9),
 }
 """Every name at the top of a file that sets an option."""
@@ -297,8 +304,8 @@ _NO_MONITORING_TLS = "monitoring is plain HTTP: use http, and no port is opened 
 
 IGNORED = {
     **dict.fromkeys(
-        ("jetstream", "store_dir", "storedir", "default_js_domain"),
-        "mq9 keeps messages in mailboxes of its own, under the data folder of the mq9 block",
+        ("default_js_domain",),
+        "mq9 has no domains",
     ),
     **dict.fromkeys(("cluster", "gateway", "leaf", "leafnodes"), _ONE_SERVER),
     **dict.fromkeys(("connect_error_reports", "reconnect_error_reports"), _ONE_SERVER),

@@ -30,9 +30,6 @@ _IGNORED: dict[str, tuple[str, ...]] = {
         *("-s", "--syslog=", "-r", "--remote_syslog"),
         *("--log_size_limit", "--max_traced_msg_len"),
     ),
-    "mq9 keeps messages in mailboxes of its own: see --data": (
-        *("-js", "--jetstream=", "-sd", "--store_dir"),
-    ),
     "an mq9 server stands alone": (
         *("--routes", "--cluster", "--cluster_name", "--no_advertise="),
         *("--cluster_advertise", "--connect_retries", "--cluster_listen"),
@@ -80,7 +77,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
 
     store = parser.add_argument_group("store")
-    _text(store, "data_dir", "DIR", "folder for mailboxes (default: ./mq9-data)", "--data")
+    _text(
+        store,
+        "data_dir",
+        "DIR",
+        "folder for mailboxes and streams (default: ./mq9-data)",
+        *("--data", "-sd", "--store_dir"),
+    )
+    _switch(store, "jetstream", "serve clients of NATS JetStream", "-js", "--jetstream")
     _add(
         store,
         ("--sync",),
@@ -314,8 +318,8 @@ class _NotSupported(argparse.Action):
 def _add_not_supported(parser: argparse.ArgumentParser) -> None:
     for why, names in _IGNORED.items():
         for name in names:
-            # No value after a switch; `-s` and `-js` are switches too.
-            switch = name.endswith("=") or name in {"-s", "-js"}
+            # No value after a switch; `-s` is one too.
+            switch = name.endswith("=") or name == "-s"
             _add(
                 parser,
                 (name.rstrip("="),),

@@ -234,6 +234,9 @@ class Options:
     replication: Replication | None = None
     """None: this server stands alone."""
 
+    jetstream: bool = False
+    """Serve the API of NATS JetStream: streams and consumers."""
+
     config_file: Path | None = None
     flags: tuple[tuple[str, str | int | bool], ...] = field(default=(), repr=False)
     """The flags these options were made with; `reload` applies them again."""

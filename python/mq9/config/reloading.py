@@ -40,6 +40,7 @@ NEEDS_RESTART = (
     "export",
     "management",
     "replication",
+    "jetstream",
 )
 """Options that are fixed when the server starts; all others may change."""
 

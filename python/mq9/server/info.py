@@ -59,6 +59,7 @@ def info_fields(
     """The fields of INFO, without those that are false or empty."""
     tls = options.tls
     optional = {
+        "jetstream": options.jetstream,
         "auth_required": auth_required,
         "tls_required": tls is not None and not options.allow_non_tls,
         "tls_verify": tls is not None and (tls.verify or tls.verify_and_map),

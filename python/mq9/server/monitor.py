@@ -12,10 +12,11 @@ from urllib.parse import parse_qsl, urlsplit
 from mq9 import __version__
 from mq9.server.connz import connz
 from mq9.server.http_server import HttpServer, Request, Response
+from mq9.server.jsz import jsz
 from mq9.server.monitor_access import refusal
 from mq9.server.query import QueryError
 from mq9.server.running import Running
-from mq9.server.standalone import accountz, accstatz, gatewayz, jsz, leafz, routez
+from mq9.server.standalone import accountz, accstatz, gatewayz, leafz, routez
 from mq9.server.subsz import subsz
 from mq9.server.varz import Usage, varz
 
@@ -36,13 +37,12 @@ _PAGE = """<!DOCTYPE html>
 _DOCUMENTS: dict[str, Callable[[Running, Mapping[str, str]], dict[str, Any]]] = {
     "/accountz": accountz,
     "/accstatz": accstatz,
-    "/jsz": lambda running, _query: jsz(running),
     "/routez": lambda running, _query: routez(running),
     "/leafz": lambda running, _query: leafz(running),
     "/gatewayz": lambda running, _query: gatewayz(running),
 }
 # Those that look at all connections take turns with others.
-_LONG_DOCUMENTS = {"/connz": connz, "/subsz": subsz, "/subscriptionsz": subsz}
+_LONG_DOCUMENTS = {"/connz": connz, "/jsz": jsz, "/subsz": subsz, "/subscriptionsz": subsz}
 _PATHS = {"/", "/varz", "/healthz", *_DOCUMENTS, *_LONG_DOCUMENTS}
 
 

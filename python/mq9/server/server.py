@@ -478,9 +478,9 @@ def _open_store(options: Options, keep: int | None = None) -> Store:
 
 def _broker(settings: Settings, store: Store) -> Broker:
     base64 = settings.options.payload_encoding == "base64"
-    return Broker(
-        settings.limits, int.from_bytes(os.urandom(8), "little"), store=store, payload_base64=base64
-    )
+    seed = int.from_bytes(os.urandom(8), "little")
+    jetstream = settings.options.jetstream
+    return Broker(settings.limits, seed, store=store, payload_base64=base64, jetstream=jetstream)
 
 
 class _Handlers(NamedTuple):

@@ -14,20 +14,6 @@ ACCOUNT = "$G"
 _SYSTEM_ACCOUNT = "$SYS"
 
 
-def jsz(running: Running) -> dict[str, Any]:
-    """`/jsz`: JetStream, which is disabled."""
-    return {
-        **dict.fromkeys(("memory", "storage", "reserved_memory", "reserved_storage"), 0),
-        "accounts": 0,
-        "ha_assets": 0,
-        "api": {"level": 0, "total": 0, "errors": 0},
-        **_of(running),
-        "disabled": True,
-        "config": {"max_memory": 0, "max_storage": 0},
-        **dict.fromkeys(("streams", "consumers", "messages", "bytes", "total"), 0),
-    }
-
-
 def routez(running: Running) -> dict[str, Any]:
     """`/routez`: servers of the same cluster."""
     identity = running.identity

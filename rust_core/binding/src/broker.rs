@@ -53,14 +53,15 @@ struct Session {
 #[pymethods]
 impl Broker {
     #[new]
-    #[pyo3(signature = (limits, seed, *, store=None, payload_base64=false))]
+    #[pyo3(signature = (limits, seed, *, store=None, payload_base64=false, jetstream=false))]
     fn new(
         limits: &Limits,
         seed: u64,
         store: Option<Py<Store>>,
         payload_base64: bool,
+        jetstream: bool,
     ) -> PyResult<Self> {
-        let options = WireOptions { always_base64: payload_base64 };
+        let options = WireOptions { always_base64: payload_base64, jetstream };
         let start = |open: Option<&OpenStore>| {
             let lock = open.map(|open| Arc::clone(open.store()));
             let engine = Engine::new(limits.0, options, lock, seed, clock::moment());

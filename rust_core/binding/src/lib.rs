@@ -21,6 +21,7 @@ mod panics;
 mod policy_changes;
 mod sockets;
 mod store;
+mod streams;
 mod tls;
 mod types;
 mod wait;
@@ -56,6 +57,8 @@ mod _core {
     use super::panics::end_process_on_panic;
     #[pymodule_export]
     use super::store::Store;
+    #[pymodule_export]
+    use super::streams::{stream_detail, stream_names};
     #[pymodule_export]
     use super::tls::{Certificate, TlsConfig};
     #[pymodule_export]

@@ -180,7 +180,10 @@ impl Message {
             payload: self.payload.bind(py).as_bytes(),
         };
         let write = if delayed { protocol::delayed_entry } else { protocol::entry };
-        PyBytes::new(py, &write(&meta, &message, WireOptions { always_base64 }))
+        PyBytes::new(
+            py,
+            &write(&meta, &message, WireOptions { always_base64, ..WireOptions::default() }),
+        )
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -30,7 +30,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// The way in.
     pub fn access(&self) -> &Access {
         &self.access
     }
@@ -178,6 +177,7 @@ impl Store {
             dedup_window_ms,
             dead_letter: dead_letter.map(Box::from),
             owner: owner.map(Box::from),
+            ..Policy::default()
         };
         let desc = desc.to_owned();
         self.access.write(py, now, move |store, now| {

@@ -178,6 +178,10 @@ impl<'a> Piece<'a> {
             | Op::IdsReserved { .. }
             | Op::SentOnce(_)
             | Op::Tied(_)
+            | Op::ConsumerSet(_)
+            | Op::ConsumerGiven(_)
+            | Op::ConsumerDone(_)
+            | Op::ConsumerRemoved(_)
             | Op::Updated(_)
             | Op::GroupReset { .. }
             | Op::GroupRemoved { .. } => Some(()),

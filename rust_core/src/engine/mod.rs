@@ -39,9 +39,14 @@ impl Engine {
         seed: u64,
         now: Moment,
     ) -> Engine {
+        let partition = Partition::new(store, options);
+        let mut front = Front::new(limits, seed, now.mono_us);
+        if partition.has_jetstream() {
+            front.serve_jetstream();
+        }
         Engine {
-            front: Front::new(limits, seed, now.mono_us),
-            partition: Partition::new(store, options),
+            front,
+            partition,
             // Whatever was due when the store was opened.
             partition_due_ms: Some(0),
             talkers: Talkers::default(),
@@ -130,7 +135,9 @@ impl Engine {
 
     fn settle_with(&mut self, now: Moment, alone: Option<Clock<'_>>) {
         self.front.tick(now.mono_us);
-        let settled = self.partition.settle(now.into(), alone);
+        let front = &self.front;
+        let hears = |cid: u64, subject: &[u8]| front.hears(cid, subject);
+        let settled = self.partition.settle(now.into(), alone, &hears);
         self.partition_due_ms =
             settled.and_then(|settled| Some(now.mono_ms().saturating_add(settled.sleep_ms?)));
         if settled.is_some_and(|settled| !settled.may_reply) {
@@ -155,9 +162,14 @@ impl Engine {
         while let Some(reply) = self.partition.next_reply(acknowledged) {
             let mut access = self.partition.access(now.into());
             reply.publish(|answer_to, headers, payload| {
-                let (cid, subject) = (reply.cid, &reply.subject);
-                self.front.answer(cid, subject, answer_to, headers, payload, &mut access);
+                let (cid, inbox) = (reply.cid, &reply.subject);
+                let shown = reply.shown_subject().unwrap_or(inbox);
+                let front = &mut self.front;
+                front.answer_as(cid, inbox, shown, answer_to, headers, payload, &mut access);
             });
+        }
+        while let Some(told) = self.partition.next_announcement() {
+            self.front.announce(told.subject.as_bytes(), &told.payload);
         }
     }
 

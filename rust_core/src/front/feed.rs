@@ -258,7 +258,9 @@ impl Front {
         let end = line + publish.size;
         match (input.get(end), input.get(end + 1)) {
             (Some(b'\r'), Some(b'\n')) => {
-                if publish.subject.starts_with(b"$") && !self.has_room(id, handler) {
+                if (publish.subject.starts_with(b"$") || self.jetstream)
+                    && !self.has_room(id, handler)
+                {
                     self.hold(id);
                     return Next::Stop;
                 }

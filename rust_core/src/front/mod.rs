@@ -131,6 +131,24 @@ pub trait Handler {
     /// Carries out a request.
     fn call(&mut self, call: &Call<'_>) -> Handled;
 
+    /// Carries out a request to a subject of JetStream. Unknown if nobody is there to do it.
+    fn jetstream(&mut self, _call: &Call<'_>) -> Handled {
+        Handled::Unknown
+    }
+
+    /// Changes whenever [`Handler::stream_of`] may give another answer than before.
+    fn streams_version(&self) -> u64 {
+        0
+    }
+
+    /// The stream that stores messages of this subject.
+    fn stream_of(&self, _subject: &[u8]) -> Option<u32> {
+        None
+    }
+
+    /// Stores a message in a stream and answers its publisher.
+    fn store_in(&mut self, _stream: u32, _call: &Call<'_>) {}
+
     /// Answers a request that is not carried out: of which kind the reason is, and in words for its sender.
     fn refuse(&mut self, call: &Call<'_>, kind: &'static str, text: String);
 
@@ -287,6 +305,8 @@ pub struct Front {
     trace: Option<Box<Trace>>,
     traces: u64,
     introduction: Box<str>,
+    /// Messages may be for streams.
+    jetstream: bool,
     /// Lines of the protocol become events.
     logging: bool,
 }
@@ -318,6 +338,7 @@ impl Front {
             trace: None,
             traces: 0,
             introduction: r#""name":"""#.into(),
+            jetstream: false,
             logging: false,
         }
     }
@@ -372,6 +393,11 @@ impl Front {
     /// Answers messages to `subject` by events with this service's number.
     pub fn serve(&mut self, service: u32, subject: &[u8]) {
         self.services.push((subject.into(), service));
+    }
+
+    /// Streams may want messages of clients from now on.
+    pub fn serve_jetstream(&mut self) {
+        self.jetstream = true;
     }
 
     /// The next thing for the caller to do.

@@ -11,6 +11,9 @@ use crate::router::{Hit, InterestId, Matches};
 const RESERVED_REPLIES: [&[u8]; 3] = [b"_R_.", b"_GR_.", b"$JS.ACK."];
 /// Whoever publishes here has a command carried out in its own name.
 const COMMANDS: [&[u8]; 3] = [RESERVED, b"$JS.", b"$SYS."];
+/// Requests to JetStream.
+const JETSTREAM: [&[u8]; 2] = [b"$JS.API.", b"$JS.ACK."];
+
 impl Front {
     /// Checks what the line of a publish tells; the connection is closed if it asks too much.
     pub(super) fn admit(&mut self, id: ConnId, publish: &Publish<'_>) -> bool {
@@ -122,6 +125,10 @@ impl Front {
                         self.trace_served(publish.subject);
                     }
                     delivered += served;
+                    if self.jetstream {
+                        let same = hit == Hit::Same;
+                        delivered += usize::from(self.give_to_streams(id, &message, same, handler));
+                    }
                 }
                 if delivered == 0 && no_responders {
                     self.write_no_responders(id, publish);
@@ -155,6 +162,21 @@ impl Front {
         payload: &[u8],
         handler: &mut dyn Handler,
     ) -> usize {
+        self.answer_as(cid, subject, subject, reply, headers, payload, handler)
+    }
+
+    /// The same, with a message that shows another subject than the one where the client listens for it.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a message, and where it goes")]
+    pub fn answer_as(
+        &mut self,
+        cid: u64,
+        inbox: &[u8],
+        subject: &[u8],
+        reply: &[u8],
+        headers: &[u8],
+        payload: &[u8],
+        handler: &mut dyn Handler,
+    ) -> usize {
         let Some(&id) = self.by_cid.get(&cid) else { return 0 };
         let mut body = std::mem::take(&mut self.body);
         body.clear();
@@ -163,19 +185,72 @@ impl Front {
         }
         let headers = headers.len();
         let message = Message { from: None, only: Some(id), subject, reply, headers, body: &body };
-        let heard = if subject.starts_with(RESERVED) {
-            self.send_answer(id, &Message { reply: b"", ..message }, handler)
+        let heard = if inbox.starts_with(RESERVED) {
+            let message = Message { subject: inbox, reply: b"", ..message };
+            self.send_answer(id, &message, handler)
         } else {
-            self.deliver_answer(id, &message)
+            self.deliver_answer(id, inbox, &message)
         };
         self.body = body;
         heard
     }
 
-    fn deliver_answer(&mut self, id: ConnId, message: &Message<'_>) -> usize {
+    /// Whether a connection listens to a subject.
+    pub fn hears(&self, cid: u64, subject: &[u8]) -> bool {
+        let Some(&id) = self.by_cid.get(&cid) else { return false };
+        let mut matches = Matches::new();
+        self.router.matches(subject, &mut matches);
+        let is_own = |id_of: &crate::router::SubId| {
+            self.router.get(*id_of).is_some_and(|subscription| subscription.owner == id)
+        };
+        matches.iter().any(|&interest| {
+            let interest = self.router.interest_at(interest);
+            let queues = interest.queues().iter().flat_map(|queue| queue.members());
+            interest.plain().iter().chain(queues).any(is_own)
+        })
+    }
+
+    /// Publishes a message in the broker's own name to all who listen.
+    pub fn announce(&mut self, subject: &[u8], payload: &[u8]) {
+        let mut matches = Matches::new();
+        self.router.matches(subject, &mut matches);
+        if matches.is_empty() {
+            return;
+        }
+        let body = [payload, b"\r\n"].concat();
+        let message =
+            Message { from: None, only: None, subject, reply: b"", headers: 0, body: &body };
+        self.deliver(&message, &matches, self.now_us);
+    }
+
+    /// Gives a message to JetStream: as a request to it, or to the stream that wants its subject. True if it was wanted.
+    fn give_to_streams(
+        &mut self,
+        id: ConnId,
+        message: &Message<'_>,
+        same: bool,
+        handler: &mut dyn Handler,
+    ) -> bool {
+        let Some(conn) = self.conn_mut(id) else { return false };
+        let (subject, reply) = (message.subject, message.reply);
+        let (headers, payload) = message.content().split_at(message.headers);
+        let call = Call { cid: conn.cid, subject, reply, headers, payload };
+        if JETSTREAM.iter().any(|start| subject.starts_with(start)) {
+            return handler.jetstream(&call) != Handled::Unknown;
+        }
+        let version = handler.streams_version();
+        if !same || conn.stream.0 != version {
+            conn.stream = (version, handler.stream_of(subject));
+        }
+        let Some(stream) = conn.stream.1 else { return false };
+        handler.store_in(stream, &call);
+        true
+    }
+
+    fn deliver_answer(&mut self, id: ConnId, subject: &[u8], message: &Message<'_>) -> usize {
         let Some(conn) = self.conn_mut(id) else { return 0 };
         let mut inbox = std::mem::take(&mut conn.inbox);
-        self.router.find_route(&mut inbox, message.subject);
+        self.router.find_route(&mut inbox, subject);
         let heard = self.deliver(message, inbox.matches(), self.now_us);
         if let Some(conn) = self.conn_mut(id) {
             conn.inbox = inbox;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::{ById, Entry, KEYED, SentIds};
+use super::{ById, Entry, KEYED, SentIds, Subjects};
 use crate::log::Lsn;
 use crate::timer::TimerKey;
 
@@ -53,6 +53,12 @@ pub struct Extras {
     pub sent_ids: Option<Box<SentIds>>,
     /// It holds more than it may since its limits were lowered: a timer lets the surplus go.
     pub is_trimmed: bool,
+    /// The subjects of a stream's messages.
+    pub subjects: Option<Box<Subjects>>,
+    /// What will let the oldest messages of a stream go when they are too old.
+    pub age_timer: Option<TimerKey>,
+    /// When the newest message of a stream came, be it there or not. A restart forgets it of those that are gone.
+    pub last_ms: u64,
 }
 
 impl Extras {
@@ -75,6 +81,8 @@ impl Extras {
             reserved_at: self.reserved_at,
             sent_ids: self.sent_ids.take(),
             is_trimmed: self.is_trimmed,
+            age_timer: self.age_timer.take(),
+            last_ms: self.last_ms,
             ..Extras::default()
         };
         std::mem::replace(self, kept)
@@ -88,7 +96,9 @@ impl Extras {
     /// How much of it a checkpoint copies.
     pub fn unshared(&self) -> usize {
         let sent_ids = self.sent_ids.as_ref().map_or(0, |ids| ids.unshared());
-        self.keyed.unshared() + self.expiries.unshared() + self.delayed.unshared() + sent_ids
+        let subjects = self.subjects.as_ref().map_or(0, |subjects| subjects.unshared());
+        let (keyed, expiries) = (self.keyed.unshared(), self.expiries.unshared());
+        keyed + expiries + self.delayed.unshared() + sent_ids + subjects
     }
 
     /// Drops what is kept for a message that left its lane. Its expiry is the caller's, for the timer.

@@ -13,12 +13,15 @@ mod level;
 mod packing;
 mod policy;
 mod sent_ids;
+mod subjects;
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use smallvec::SmallVec;
 use smol_str::SmolStr;
+
+use crate::timer::TimerKey;
 
 pub use address::{MAX_ADDRESS, check_address, check_name};
 pub use by_id::ById;
@@ -28,11 +31,15 @@ pub use lane_codec::{LanePart, LaneSnapshot};
 pub use level::{LEVELS, Level};
 pub use policy::{DEDUP_WINDOW_MS, Discard, Policy, Tier};
 pub use sent_ids::{MAX_SENT_IDS, Sent, SentIds};
+pub use subjects::{SubjectIx, Subjects, SubjectsSnapshot};
 
 /// Entry flag: the message has a key.
 pub const KEYED: u8 = 1;
 /// Entry flag: the message has an expiry of its own.
 pub const EXPIRES: u8 = 2;
+
+/// Addresses of the mailboxes of streams begin like this: no client can name them.
+pub const STREAM_PREFIX: &str = "$js.";
 
 static DEFAULT_POLICY: LazyLock<Policy> = LazyLock::new(Policy::default);
 
@@ -81,6 +88,46 @@ impl Mailbox {
     /// Sets its policy.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = (policy != Policy::default()).then(|| Box::new(policy));
+    }
+
+    /// Whether it holds the messages of a stream: what other mailboxes have as a key is a subject there.
+    pub fn is_stream(&self) -> bool {
+        self.address.starts_with(STREAM_PREFIX)
+    }
+
+    /// The subjects of a stream's messages.
+    pub fn subjects(&self) -> Option<&Subjects> {
+        self.extras.as_ref()?.subjects.as_deref()
+    }
+
+    /// The subjects of a stream's messages that match.
+    pub fn matching(&self, filter: &str) -> Vec<SubjectIx> {
+        let Some(subjects) = self.subjects() else { return Vec::new() };
+        if !crate::nats::has_wildcard(filter.as_bytes()) {
+            return subjects.find(filter).map(|(ix, _)| ix).into_iter().collect();
+        }
+        let matches = |s: &str| crate::nats::matches(filter.as_bytes(), s.as_bytes());
+        subjects.iter().filter(|(_, known)| matches(&known.subject)).map(|(ix, _)| ix).collect()
+    }
+
+    /// The messages of a stream that have this subject, from `from` on.
+    pub fn of_subject(&self, ix: SubjectIx, from: u64) -> impl Iterator<Item = u64> + '_ {
+        let ids = self.iter_from(from).map(|(_, entry)| entry.msg_id);
+        let subjects = self.subjects();
+        ids.filter(move |id| subjects.and_then(|subjects| subjects.of(*id)) == Some(ix))
+    }
+
+    /// The last message of a stream that has this subject.
+    pub fn last_of(&self, subject: &str) -> Option<u64> {
+        let subjects = self.subjects()?;
+        let (ix, known) = subjects.find(subject)?;
+        let mut ids = self.iter_back(known.last + 1).map(|(_, entry)| entry.msg_id);
+        ids.find(|msg_id| subjects.of(*msg_id) == Some(ix))
+    }
+
+    /// Takes the timer of the oldest message of a stream.
+    pub fn take_age_timer(&mut self) -> Option<TimerKey> {
+        self.extras.as_mut()?.age_timer.take()
     }
 
     /// What only some mailboxes have: keys, expiries, delayed messages, memory payloads.

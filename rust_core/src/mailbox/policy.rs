@@ -62,6 +62,14 @@ pub struct Policy {
     pub dead_letter: Option<Box<str>>,
     /// The user who created the mailbox.
     pub owner: Option<Box<str>>,
+    /// The stream that the mailbox holds the messages of.
+    pub stream: Option<Box<str>>,
+    /// Most messages of one subject, where it is a stream.
+    pub max_per_subject: u64,
+    /// A stream that keeps messages only for consumers that have not acknowledged them.
+    pub interest: bool,
+    /// The `msg_id` of the first message of a stream.
+    pub first_id: u64,
 }
 
 /// How long the id of a send is remembered where the mailbox does not say.
@@ -73,6 +81,7 @@ const MAX_OWNER: usize = 255;
 const TEXT: u8 = 128;
 const DEAD_LETTER: u8 = TEXT;
 const OWNER: u8 = TEXT + 1;
+const STREAM: u8 = TEXT + 2;
 
 impl Policy {
     /// A time that does not come.
@@ -104,7 +113,7 @@ impl Policy {
         if self.dedup_window_ms > 0 { self.dedup_window_ms } else { DEDUP_WINDOW_MS }
     }
 
-    fn numbers(&self) -> [(u8, u64); 14] {
+    fn numbers(&self) -> [(u8, u64); 17] {
         [
             (1, self.latest.into()),
             (2, self.work_queue.into()),
@@ -120,6 +129,9 @@ impl Policy {
             (12, self.max_ack_pending.into()),
             (13, self.group_ttl_ms),
             (14, self.dedup_window_ms),
+            (15, self.max_per_subject),
+            (16, self.interest.into()),
+            (17, self.first_id),
         ]
     }
 
@@ -131,7 +143,9 @@ impl Policy {
                 out.put_u64(value);
             }
         }
-        for (tag, text) in [(DEAD_LETTER, &self.dead_letter), (OWNER, &self.owner)] {
+        let texts =
+            [(DEAD_LETTER, &self.dead_letter), (OWNER, &self.owner), (STREAM, &self.stream)];
+        for (tag, text) in texts {
             if let Some(text) = text {
                 out.put_u8(tag);
                 out.put_short(text.as_bytes());
@@ -162,6 +176,7 @@ impl Policy {
         match tag {
             DEAD_LETTER => self.dead_letter = Some(text.into()),
             OWNER => self.owner = Some(text.into()),
+            STREAM => self.stream = Some(text.into()),
             _ => return false,
         }
         true
@@ -183,6 +198,9 @@ impl Policy {
             12 => self.max_ack_pending = u32::try_from(value).unwrap_or(u32::MAX),
             13 => self.group_ttl_ms = value,
             14 => self.dedup_window_ms = value,
+            15 => self.max_per_subject = value,
+            16 => self.interest = value != 0,
+            17 => self.first_id = value.min(crate::wire::op::MAX_ID - 1),
             _ => return false,
         }
         true

@@ -47,6 +47,11 @@ impl SentIds {
         self.in_order.iter().next().map(|(_, sent)| sent)
     }
 
+    /// The newest send.
+    pub fn newest(&self) -> Option<&Sent> {
+        self.in_order.get(self.next.checked_sub(1)?)
+    }
+
     /// What they take in memory, about.
     pub fn bytes(&self) -> u64 {
         self.bytes

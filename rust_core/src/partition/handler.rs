@@ -9,6 +9,7 @@ use super::push::Pushes;
 use crate::commands::Shape;
 use crate::error::Error;
 use crate::front::{Call, Handled, Permissions};
+use crate::jetstream::Outgoing;
 use crate::log::Lsn;
 use crate::protocol::{
     Answer, Command, Encoding, FetchCommand, Form, Refusal, Reply, ReplySubject, SendCommand,
@@ -130,6 +131,15 @@ impl RequestHandler {
             Err(error) => return self.answer(store, call, shape, Err(error.into())),
         }
         Handled::Done
+    }
+
+    /// Sends what JetStream has for clients, each when it is true.
+    pub fn send_all(&mut self, outgoing: Vec<Outgoing>) {
+        for Outgoing { cid, inbox, known, message } in outgoing {
+            let answer = Answer::Message(Box::new(message));
+            let reply = Reply::new(cid, &inbox, Shape::JetStream, answer);
+            self.replies.wait_for(known, reply);
+        }
     }
 
     /// Takes the answers to long polls that are over. After each batch of commands and each tick;

@@ -16,6 +16,7 @@ pub use push::Pushes;
 
 use crate::commands::{Shape, shape_of};
 use crate::front::{Call, Front, Handled, Handler, Permissions, Subscribing};
+use crate::jetstream::{Announcement, Hears, JetStream};
 use crate::log::{Call as CallSync, Lsn, Syncer};
 use crate::protocol::{Refusal, Reply, WireOptions};
 use crate::store::{FairLock, Store, StoreGuard};
@@ -45,6 +46,8 @@ pub struct Partition {
     /// Shared with upkeep and with control commands.
     store: Option<Arc<FairLock>>,
     handler: RequestHandler,
+    /// Streams and consumers, where they are served.
+    jetstream: Option<Box<JetStream>>,
     /// Something was asked for since [`Partition::settle`].
     used: bool,
     upkeep_wanted: bool,
@@ -69,7 +72,17 @@ impl Partition {
     /// Nothing under way. Without a store no command is known.
     pub fn new(store: Option<Arc<FairLock>>, options: WireOptions) -> Partition {
         let handler = RequestHandler::new(options);
-        Partition { store, handler, used: false, upkeep_wanted: false, sync_due_ms: None }
+        let open = store.as_ref().filter(|_| options.jetstream);
+        let open = open.and_then(|store| store.lock_if_open());
+        let jetstream = open.map(|store| Box::new(JetStream::new(&store)));
+        Partition {
+            store,
+            handler,
+            jetstream,
+            used: false,
+            upkeep_wanted: false,
+            sync_due_ms: None,
+        }
     }
 
     /// The store, for commands that are carried out elsewhere.
@@ -77,10 +90,21 @@ impl Partition {
         self.store.as_ref()
     }
 
+    /// Whether requests of JetStream clients are served.
+    pub fn has_jetstream(&self) -> bool {
+        self.jetstream.is_some()
+    }
+
+    /// The next message that the broker publishes in its own name.
+    pub fn next_announcement(&mut self) -> Option<Announcement> {
+        self.jetstream.as_mut()?.next_announcement()
+    }
+
     /// The way to carry out commands, at one instant.
     pub fn access(&mut self, now: Now) -> Access<'_> {
-        let Partition { store, handler, used, .. } = self;
-        Access { handler, lock: store.as_deref(), store: None, used, now }
+        let Partition { store, handler, jetstream, used, .. } = self;
+        let jetstream = jetstream.as_deref_mut();
+        Access { handler, jetstream, lock: store.as_deref(), store: None, used, now }
     }
 
     /// Whether something was asked for since it was settled.
@@ -94,12 +118,24 @@ impl Partition {
     }
 
     /// Does what is due, ends long polls, and writes what was logged. Nothing without a store. `alone` is for a caller
-    /// that has nobody else to serve: it may sync what one reply waits for, instead of the sync thread.
-    pub fn settle(&mut self, now: Now, alone: Option<Clock<'_>>) -> Option<Settled> {
+    /// that has nobody else to serve: it may sync what one reply waits for, instead of the sync thread. `hears` says
+    /// whether a connection still listens where it has asked for messages.
+    pub fn settle(
+        &mut self,
+        now: Now,
+        alone: Option<Clock<'_>>,
+        hears: Hears<'_>,
+    ) -> Option<Settled> {
         self.used = false;
         let mut store = self.store.as_ref()?.lock_if_open()?;
         let mut more = store.tick(now);
         more |= self.handler.collect(&mut store, now);
+        let mut pulls_due_ms = None;
+        if let Some(jetstream) = &mut self.jetstream {
+            more |= jetstream.settle(&mut store, now, hears);
+            pulls_due_ms = jetstream.next_due_ms().map(|at| at.saturating_sub(now.mono_ms));
+            self.handler.send_all(jetstream.take_outgoing());
+        }
         let syncer = store.syncer();
         let news = store.has_news();
         let readers_wait = store.end() > syncer.acknowledged()
@@ -116,7 +152,7 @@ impl Partition {
         if let Err(error) = flushed.and_then(|()| syncer.check()) {
             self.handler.replies_mut().fail(syncer.acknowledged(), &error);
         }
-        let sleep_ms = sleep_ms.into_iter().chain(sync_ms).min();
+        let sleep_ms = sleep_ms.into_iter().chain(sync_ms).chain(pulls_due_ms).min();
         let may_reply = syncer.may_reply(now.mono_ms);
         Some(Settled { acknowledged: syncer.acknowledged(), sleep_ms, news, may_reply })
     }
@@ -220,6 +256,9 @@ impl Partition {
     pub fn disconnect(&mut self, cid: u64, now: Now) {
         if let Some(mut store) = self.store.as_ref().and_then(|store| store.lock_if_open()) {
             self.handler.disconnect(&mut store, cid, now);
+            if let Some(jetstream) = &mut self.jetstream {
+                jetstream.disconnect(&mut store, cid, now);
+            }
             self.used = true;
         }
     }
@@ -236,6 +275,7 @@ impl Partition {
 /// The partition during one chunk of input: the store is locked when it is first needed.
 pub struct Access<'a> {
     handler: &'a mut RequestHandler,
+    jetstream: Option<&'a mut JetStream>,
     lock: Option<&'a FairLock>,
     store: Option<StoreGuard<'a>>,
     used: &'a mut bool,
@@ -251,6 +291,12 @@ impl Access<'_> {
         }
         self.store.as_deref_mut().map(|store| (&mut *self.handler, store))
     }
+
+    /// JetStream and what it works on.
+    fn streams(&mut self) -> Option<(&mut JetStream, &mut Store)> {
+        self.open()?;
+        Some((self.jetstream.as_deref_mut()?, self.store.as_deref_mut()?))
+    }
 }
 
 impl Handler for Access<'_> {
@@ -258,6 +304,27 @@ impl Handler for Access<'_> {
         let now = self.now;
         let open = self.open();
         open.map_or(Handled::Unknown, |(handler, store)| handler.call(store, call, now))
+    }
+
+    fn jetstream(&mut self, call: &Call<'_>) -> Handled {
+        let now = self.now;
+        let open = self.streams();
+        open.map_or(Handled::Unknown, |(jetstream, store)| jetstream.call(store, call, now))
+    }
+
+    fn streams_version(&self) -> u64 {
+        self.jetstream.as_ref().map_or(0, |jetstream| jetstream.version())
+    }
+
+    fn stream_of(&self, subject: &[u8]) -> Option<u32> {
+        self.jetstream.as_ref()?.stream_of(subject)
+    }
+
+    fn store_in(&mut self, stream: u32, call: &Call<'_>) {
+        let now = self.now;
+        if let Some((jetstream, store)) = self.streams() {
+            jetstream.publish(store, stream, call, now);
+        }
     }
 
     fn refuse(&mut self, call: &Call<'_>, kind: &'static str, text: String) {

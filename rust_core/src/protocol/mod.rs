@@ -22,13 +22,15 @@ pub use command::{AckCommand, Command, SendCommand, parse};
 pub use entry::Encoding;
 pub use fetch::{FetchCommand, Form};
 pub use push::{Dialect, PushCommand};
-pub use reply::{Answer, Reply, ReplySubject};
+pub use reply::{Answer, OneMessage, Reply, ReplySubject};
 
 /// Settings of the wire form.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WireOptions {
     /// Payloads in JSON are base64, valid text or not.
     pub always_base64: bool,
+    /// Requests of JetStream clients are served.
+    pub jetstream: bool,
 }
 
 impl WireOptions {

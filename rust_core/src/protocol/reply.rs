@@ -46,8 +46,25 @@ pub enum Answer {
     },
     /// Messages of their own.
     Raw(Batch),
+    /// One message, maybe with a subject of its own.
+    Message(Box<OneMessage>),
     /// It was not done, for this reason.
     Error(Refusal),
+}
+
+/// A message that is an answer, or a part of one.
+#[derive(Debug, Default)]
+pub struct OneMessage {
+    /// The subject it shows; empty for the one where it was asked for.
+    pub subject: Box<[u8]>,
+    /// Where it is answered.
+    pub reply: Vec<u8>,
+    /// Its headers.
+    pub headers: Vec<u8>,
+    /// Its payload.
+    pub payload: Vec<u8>,
+    /// It tells of something that was done: it is not true if that will never be durable.
+    pub promises: bool,
 }
 
 /// The messages of a raw FETCH, one behind the other: reply subject, headers, payload.
@@ -78,6 +95,7 @@ impl Reply {
             Answer::Sent { .. } | Answer::Done | Answer::Given { promises: true, .. } => {
                 Answer::Error(refusal.clone())
             }
+            Answer::Message(message) if message.promises => Answer::Error(refusal.clone()),
             other => other,
         };
         Reply { answer, ..self }
@@ -91,7 +109,19 @@ impl Reply {
                 Answer::Error(refusal) => refusal.text.len(),
                 Answer::Text(text) | Answer::Given { payload: text, .. } => text.len(),
                 Answer::Raw(batch) => batch.bytes.len() + size_of_val(batch.messages.as_slice()),
+                Answer::Message(message) => {
+                    let OneMessage { subject, reply, headers, payload, .. } = &**message;
+                    subject.len() + reply.len() + headers.len() + payload.len()
+                }
             }
+    }
+
+    /// The subject it shows, if that is another than where it goes.
+    pub fn shown_subject(&self) -> Option<&[u8]> {
+        match &self.answer {
+            Answer::Message(message) if !message.subject.is_empty() => Some(&message.subject),
+            _ => None,
+        }
     }
 
     /// Calls `publish(reply subject, headers, payload)` for each message the reply consists of.
@@ -113,6 +143,9 @@ impl Reply {
             Answer::Text(given) | Answer::Given { payload: given, .. } => {
                 return publish(b"", b"", given);
             }
+            Answer::Message(message) => {
+                return publish(&message.reply, &message.headers, &message.payload);
+            }
             Answer::Raw(batch) => {
                 let mut start = 0;
                 for ends in &batch.messages {
@@ -129,6 +162,9 @@ impl Reply {
                     error.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
                 let headers = format!("NATS/1.0 400 {error}\r\n{ERROR_KIND}: {kind}\r\n\r\n");
                 return publish(b"", headers.as_bytes(), b"");
+            }
+            Answer::Error(Refusal { text: error, .. }) if self.shape == Shape::JetStream => {
+                return publish(b"", b"", &self.shape.refusal(error));
             }
             Answer::Error(Refusal { kind, text: error }) => {
                 let headers = format!("NATS/1.0\r\n{ERROR_KIND}: {kind}\r\n\r\n");

@@ -128,12 +128,39 @@ impl Slot {
         let mailbox = &self.mailbox;
         mailbox.check_invariants();
         self.check_groups();
+        if let Some(subjects) = mailbox.subjects() {
+            subjects.check_invariants(mailbox.iter_from(0).map(|(_, entry)| entry.msg_id));
+        }
+        self.check_consumers();
         for group in self.groups() {
             group.group.check_invariants();
             for pending in group.group.all_pending() {
                 let delivered = pending.delivered;
                 let level = mailbox.get(delivered.msg_id).map(|(level, _)| level);
                 assert_eq!(level, Some(delivered.level), "{delivered:?} of {} left", group.name);
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// Panics unless the consumers of a stream agree with themselves and with what it holds.
+    fn check_consumers(&self) {
+        let mailbox = &self.mailbox;
+        let Some(consumers) = self.consumers() else { return };
+        consumers.check_invariants();
+        for (_, slot) in consumers.iter() {
+            let (name, consumer) = (&slot.name, &slot.consumer);
+            let subjects = mailbox.subjects();
+            let is_wanted = |msg_id: u64| {
+                let known = subjects.and_then(|subjects| subjects.get(subjects.of(msg_id)?));
+                known.is_some_and(|known| consumer.policy.wants(&known.subject))
+            };
+            let ids = mailbox.iter_from(consumer.next()).map(|(_, entry)| entry.msg_id);
+            let pending = ids.filter(|id| is_wanted(*id)).count() + consumer.early().count();
+            assert_eq!(consumer.pending(), pending as u64, "messages to come for {name}");
+            for msg_id in consumer.out_until(u64::MAX) {
+                assert!(mailbox.get(msg_id).is_some(), "{msg_id} is out with {name}, and gone");
             }
         }
     }

@@ -103,7 +103,7 @@ impl Store {
         let start = checkpoints.newest.map_or(Lsn::NONE, |c| c.start);
         on_disk.last_number = on_disk.last_number.max(last_position.segment());
 
-        let replay = Replay::new(&mut state, known);
+        let replay = Replay::new(&mut state, known, now);
         if let Some(ties) = &mut ties {
             ties.begin(tie, last_position);
         }
@@ -119,6 +119,7 @@ impl Store {
         for (number, lost) in state.recount(&on_disk.segments, now) {
             on_disk.report_lost(&*disk, number, lost, &mut damage);
         }
+        state.recover_streams(now);
 
         let OnDisk { segments, last_number, replayed, .. } = on_disk;
         checkpoints.replayed = replayed;

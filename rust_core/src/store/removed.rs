@@ -1,7 +1,8 @@
 //! What is removed at once and counted out later: mailboxes, what purged ones held, and groups. A step at a time, so that
 //! nobody waits for a million messages or deliveries.
 
-use super::state::{State, cancel_timers, first_delayed, take_delayed, take_message};
+use super::state::{State, first_delayed, take_delayed, take_message};
+use super::state_groups::cancel_timers;
 
 impl State {
     /// Counts out up to `budget` messages of removed mailboxes, and drops as much of removed groups; true if some are left.

@@ -6,6 +6,7 @@
 
 use hashbrown::HashMap;
 
+use super::consumers::ConsumerKey;
 use super::damage::{Damage, DamageKind};
 use super::fetch::MAX_NAME;
 use super::indexes::{GroupIx, SlotIx};
@@ -15,9 +16,11 @@ use crate::group::ranges::{DeliveryRanges, IdRanges};
 use crate::group::{Delivered, Member};
 use crate::log::{Log, Lsn, names};
 use crate::mailbox::{LEVELS, Level, Mailbox, Policy, check_name};
+use crate::time::Now;
 use crate::wire::mailbox_ops::Updated;
 use crate::wire::op::{MAX_ID, MemberName, Message, Op, kind};
 use crate::wire::record::{FLAG_MORE, FLAG_REST, FLAGS, Record};
+use crate::wire::stream_ops::decode_runs;
 
 /// More messages than this are not lost without a trace: a larger id is no sane one.
 const MAX_LOST: u64 = 1 << 20;
@@ -77,11 +80,12 @@ pub struct Replay<'s> {
     /// Records about unknown mailboxes, until a message brings the mailbox back.
     early: HashMap<u64, Vec<Held>, foldhash::fast::RandomState>,
     damage: Vec<Damage>,
+    now: Now,
 }
 
 impl<'s> Replay<'s> {
     /// Continues from `state`, in which `known` mailboxes are.
-    pub fn new(state: &'s mut State, known: Known) -> Replay<'s> {
+    pub fn new(state: &'s mut State, known: Known, now: Now) -> Replay<'s> {
         Replay {
             state,
             known,
@@ -90,6 +94,7 @@ impl<'s> Replay<'s> {
             orphans: Vec::new(),
             early: HashMap::default(),
             damage: Vec::new(),
+            now,
         }
     }
 
@@ -216,6 +221,15 @@ impl<'s> Replay<'s> {
                     Err(tag) => return Err(newer(at, format!("a mailbox policy of tag {tag}"))),
                 }
             }
+            Op::ConsumerSet(set) if self.known.has(number) => {
+                if let Some(index) = self.find(number, at) {
+                    match self.state.set_consumer(index, &set) {
+                        Ok(Some(_)) => {}
+                        Ok(None) => self.malformed(at, body),
+                        Err(tag) => return Err(newer(at, format!("a consumer of tag {tag}"))),
+                    }
+                }
+            }
             _ if !self.known.has(number) => {
                 let held = Held { at, kind, mailbox: number, body: body.to_vec() };
                 self.early.entry(number).or_default().push(held);
@@ -284,10 +298,28 @@ impl<'s> Replay<'s> {
                 self.state.purge(index, purged.next_id, purged.next_delay).then_some(())?;
             }
             Op::SentOnce(sent) => self.state.note_sent(index, sent.id, sent.sent_ms, sent.msg_id),
+            Op::ConsumerGiven(given) => {
+                if let Some(key) = self.consumer_of(index, given.consumer)? {
+                    let last = decode_runs(given.runs)?.map(|run| run.first + u64::from(run.len));
+                    self.note_assigned(index, last.max().unwrap_or(0))?;
+                    self.state.give(key, &given, self.now)?;
+                }
+            }
+            Op::ConsumerDone(done) => {
+                if let Some(key) = self.consumer_of(index, done.consumer)? {
+                    self.state.done(key, &done)?;
+                }
+            }
+            Op::ConsumerRemoved(removed) => {
+                if let Some(key) = self.consumer_of(index, removed.consumer)? {
+                    self.state.remove_consumer(key);
+                }
+            }
             Op::Opened { .. }
             | Op::MailboxCreated { .. }
             | Op::MailboxRemoved { .. }
             | Op::Updated(_)
+            | Op::ConsumerSet(_)
             | Op::Message(_)
             | Op::Tied(_)
             | Op::Delayed(_) => {}
@@ -412,6 +444,14 @@ impl<'s> Replay<'s> {
             Some(at) => Some(at),
             None => self.state.reset_group(index, name, [0; LEVELS]),
         }
+    }
+
+    /// A consumer, unless the record that made it is lost.
+    fn consumer_of(&self, index: SlotIx, name: &str) -> Option<Option<ConsumerKey>> {
+        check_group_name(name)?;
+        let consumers = self.state.slot(index)?.consumers();
+        let id = consumers.and_then(|consumers| consumers.find(name));
+        Some(id.map(|id| ConsumerKey { slot: index, id }))
     }
 
     fn member(&mut self, name: MemberName<'_>) -> Member {

@@ -254,7 +254,7 @@ impl Store {
         let Some(known) = self.replica.as_mut().and_then(|replica| replica.known.take()) else {
             return Err(Error::NotTied("a leader takes no batches".to_owned()));
         };
-        let mut replay = Replay::new(&mut self.state, known);
+        let mut replay = Replay::new(&mut self.state, known, now);
         let mut outcome = Ok(());
         for Outgoing { kind, flags, mailbox, body } in records {
             let placed = self.log.append(*kind, *flags, *mailbox, |out| out.extend(body));

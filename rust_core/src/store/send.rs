@@ -267,7 +267,7 @@ impl Store {
     }
 
     /// Appends a message, what goes with it, and `with`.
-    fn append_with_removals(
+    pub(super) fn append_with_removals(
         &mut self,
         index: SlotIx,
         op: &Op<'_>,

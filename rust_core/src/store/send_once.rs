@@ -64,7 +64,7 @@ impl Store {
 
 impl State {
     /// What a send with this id was answered with within the window of the mailbox.
-    fn sent_before(&self, index: SlotIx, id: &str, now: Now) -> Option<Option<u64>> {
+    pub(super) fn sent_before(&self, index: SlotIx, id: &str, now: Now) -> Option<Option<u64>> {
         let mailbox = &self.slot(index)?.mailbox;
         let sent = mailbox.extras()?.sent_ids.as_ref()?.get(id)?;
         let until = sent.sent_ms.saturating_add(mailbox.policy().dedup_window());

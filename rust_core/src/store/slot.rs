@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::activity::GroupCounts;
+use super::consumers::{ConsumerSlot, Consumers};
 use super::indexes::GroupIx;
 use super::usage::OwnerIx;
 use crate::group::Group;
@@ -35,6 +36,8 @@ struct Groups {
     by_name: HashMap<Arc<str>, GroupIx, foldhash::fast::RandomState>,
     list: Vec<Option<GroupSlot>>,
     free: Vec<GroupIx>,
+    /// Where the mailbox is a stream.
+    consumers: Consumers,
 }
 
 impl Groups {
@@ -150,12 +153,47 @@ impl Slot {
         self.group_mut(at)
     }
 
+    /// The consumers of a stream, if there ever were any.
+    pub fn consumers(&self) -> Option<&Consumers> {
+        self.groups.as_deref().map(|groups| &groups.consumers)
+    }
+
+    /// The same, to change them.
+    pub fn consumers_mut(&mut self) -> Option<&mut Consumers> {
+        self.groups.as_deref_mut().map(|groups| &mut groups.consumers)
+    }
+
+    /// The mailbox and, apart from it, its consumers.
+    pub fn with_consumers(&mut self) -> (&Mailbox, &mut Consumers) {
+        (&self.mailbox, &mut self.groups.get_or_insert_default().consumers)
+    }
+
+    /// The mailbox and, apart from it, one of its consumers.
+    pub fn consumer_and_mailbox(&mut self, id: u64) -> Option<(&Mailbox, &mut ConsumerSlot)> {
+        let consumer = self.groups.as_deref_mut()?.consumers.get_mut(id)?;
+        Some((&self.mailbox, consumer))
+    }
+
+    /// Whether some consumer wants messages of a subject.
+    pub fn is_of_interest(&self, subject: &str) -> bool {
+        let consumers = self.consumers().into_iter().flat_map(Consumers::iter);
+        consumers.into_iter().any(|(_, slot)| slot.consumer.policy.wants(subject))
+    }
+
+    /// Takes out all consumers.
+    pub fn take_consumers(&mut self) -> Vec<(u64, ConsumerSlot)> {
+        let consumers = self.groups.as_deref_mut().map(|groups| &mut groups.consumers);
+        consumers.map_or_else(Vec::new, Consumers::take)
+    }
+
     /// How much there is to copy when it is captured.
     pub fn weight(&self) -> usize {
         let lanes = self.mailbox.lanes().iter().map(|(_, lane)| lane.shares());
         let groups = self.groups().map(|group| group.group.unshared());
         let extras = self.mailbox.extras().map_or(0, Extras::unshared);
-        lanes.sum::<usize>() + groups.sum::<usize>() + extras
+        let consumers = self.consumers().into_iter().flat_map(Consumers::iter);
+        let consumers = consumers.map(|(_, slot)| slot.consumer.unshared());
+        lanes.sum::<usize>() + groups.sum::<usize>() + consumers.sum::<usize>() + extras
     }
 
     /// Takes deliveries of messages that are not there out of every group.

@@ -4,22 +4,27 @@
 //! the record, recovery when it reads the record back: the same code gives the same state. It knows
 //! no policy decision and writes no log.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use super::activity::Journal;
 use super::addresses::Addresses;
+use super::consumers::{ConsumerKey, Consumers};
 use super::fetch::is_expired;
-use super::indexes::{GroupIx, SlotIx};
+use super::indexes::SlotIx;
 use super::live::{LiveBytes, Tally};
 use super::lost::{Losses, Lost};
-use super::slot::{GroupSlot, Slot};
+use super::slot::Slot;
 use super::slots::Slots;
+use super::stream_state::StreamEvent;
 use super::timers::{Purpose, Timer, Timers};
 use super::update::SURPLUS_AT_ONCE;
 use super::usage::Usage;
-use crate::group::{Delivered, Group, Hold, Member};
+use crate::group::Group;
 use crate::log::{Lsn, Segment};
-use crate::mailbox::{Delayed, EXPIRES, Entry, KEYED, LEVELS, Level, Mailbox, Policy, Tier};
+use crate::mailbox::{Delayed, EXPIRES, Entry, KEYED, Level, Mailbox, Policy, Tier};
 use crate::time::Now;
 use crate::wire::op::Message;
 
@@ -48,6 +53,14 @@ pub struct State {
     pub usage: Usage,
     /// Which mailboxes have changed.
     pub journal: Journal,
+    /// The slots of streams, by name.
+    pub(super) streams: HashMap<Arc<str>, SlotIx, foldhash::fast::RandomState>,
+    /// Consumers that may have something for those who wait.
+    pub(super) ready_consumers: BTreeSet<ConsumerKey>,
+    /// The number of the next consumer.
+    pub(super) next_consumer: u64,
+    /// What others are to be told of consumers.
+    pub(super) stream_events: VecDeque<StreamEvent>,
     /// How many times the store has been opened.
     pub epoch: u32,
     /// The number of the next mailbox.
@@ -66,6 +79,10 @@ impl State {
             live: LiveBytes::default(),
             usage: Usage::default(),
             journal: Journal::default(),
+            streams: HashMap::default(),
+            ready_consumers: BTreeSet::new(),
+            next_consumer: 0,
+            stream_events: VecDeque::new(),
             epoch: 0,
             next_number: 1,
         }
@@ -152,6 +169,10 @@ impl State {
         let owner = self.usage.owner_of(&mailbox.address, mailbox.policy().owner.as_deref());
         self.usage.add_mailbox(owner);
         let index = self.slots.next();
+        if let Some(name) = &mailbox.policy().stream {
+            self.streams.insert(name.as_ref().into(), index);
+            mailbox.next_id = mailbox.next_id.max(mailbox.policy().first_id);
+        }
         self.by_address.add(&mailbox.address, index);
         self.slots.add(Slot::new(mailbox, owner));
         self.journal.touch(index);
@@ -180,6 +201,7 @@ impl State {
             for timer in slot.expiry.into_iter().chain(ids_timer) {
                 self.timers.wall.cancel(timer);
             }
+            self.bury_stream(index, &mut slot);
             self.removed_slots.push_back(slot);
         }
     }
@@ -269,7 +291,8 @@ impl State {
         }
         let mut flags = 0;
         let mut replaced = None;
-        if !message.key.is_empty() {
+        let is_stream = !message.key.is_empty() && mailbox.is_stream();
+        if !message.key.is_empty() && !is_stream {
             flags |= KEYED;
             replaced = mailbox.extras_mut().set_key(message.key, msg_id);
         }
@@ -282,6 +305,9 @@ impl State {
         let latest = mailbox.policy().latest;
         if expires_ms != 0 {
             self.set_expiry(index, msg_id, expires_ms);
+        }
+        if is_stream {
+            self.note_stored(index, msg_id, message.key, create_ms);
         }
         if let Some(old) = replaced {
             self.remove_message(index, old);
@@ -380,6 +406,9 @@ impl State {
             for group in slot.groups_mut() {
                 group.group.forget(msg_id);
             }
+            if slot.mailbox.subjects().is_some() {
+                self.note_removed(index, msg_id);
+            }
         }
         removed
     }
@@ -395,6 +424,10 @@ impl State {
         self.usage.change(slot.owner, slot.mailbox.bytes, 0);
         self.journal.touch(index);
         let purged = slot.take_messages();
+        let next_id = slot.mailbox.next_id;
+        for (_, consumer) in slot.consumers_mut().into_iter().flat_map(Consumers::iter_mut) {
+            consumer.consumer.apply_purged(next_id);
+        }
         for group in slot.groups_mut() {
             if let Some((timer, _)) = group.timer.take() {
                 self.timers.mono.cancel(timer);
@@ -402,132 +435,6 @@ impl State {
         }
         self.removed_slots.push_back(purged);
         true
-    }
-
-    /// A group is created or pinned anew; returns its index.
-    pub fn reset_group(
-        &mut self,
-        index: SlotIx,
-        name: &str,
-        start: [u64; LEVELS],
-    ) -> Option<GroupIx> {
-        let slot = self.slots.in_use_mut(index)?;
-        self.journal.touch(index);
-        match slot.find_group(name) {
-            Some(at) => {
-                let before = slot.group_mut(at)?.group.reset(start);
-                self.removed_groups.push_back(before);
-                Some(at)
-            }
-            None => Some(slot.add_group(name, Group::new(start))),
-        }
-    }
-
-    /// A group goes, and with it what it was given. The messages stay.
-    pub fn remove_group(&mut self, index: SlotIx, group: GroupIx) {
-        let removed = self.slots.in_use_mut(index).and_then(|slot| slot.remove_group(group));
-        if let Some(mut removed) = removed {
-            cancel_timers(&mut removed, &mut self.timers);
-            self.removed_groups.push_back(removed.group);
-            self.journal.touch(index);
-        }
-    }
-
-    /// A group is being used. It goes when it is not for `ttl_ms`; 0 is never.
-    pub fn note_use(&mut self, index: SlotIx, group: GroupIx, ttl_ms: u64, now: Now) {
-        let Some(slot) = self.slots.in_use_mut(index) else { return };
-        self.journal.touch(index);
-        let Some(slot) = slot.group_mut(group) else { return };
-        slot.used_ms = now.mono_ms;
-        // A timer that comes too early finds out and is set again: cheaper than to move it at each use.
-        if ttl_ms > 0 && slot.idle.is_none() {
-            self.look_at_use(index, group, now.mono_ms.saturating_add(ttl_ms));
-        }
-    }
-
-    /// Whether a group is still used is looked at then.
-    pub fn look_at_use(&mut self, index: SlotIx, group: GroupIx, at_ms: u64) {
-        let number = self.number(index);
-        let Some(slot) = self.slots.in_use_mut(index) else { return };
-        let Some(slot) = slot.known_group_mut(group) else { return };
-        let timer = Timer { number, id: group.to_timer(), slot: index, purpose: Purpose::Idle };
-        let old = slot.idle.replace(self.timers.mono.insert(at_ms, timer));
-        debug_assert!(old.is_none(), "one timer for a group");
-    }
-
-    /// Messages were given to a member, to hold and maybe to keep besides what it held. Returns how many
-    /// others it held until then.
-    pub fn deliver(
-        &mut self,
-        index: SlotIx,
-        group: GroupIx,
-        member: &Member,
-        deliveries: impl IntoIterator<Item = Delivered>,
-        hold: Option<Hold>,
-        keeps: bool,
-    ) -> usize {
-        let Some(slot) = self.slots.in_use_mut(index) else { return 0 };
-        self.journal.touch(index);
-        let Some(slot) = slot.known_group_mut(group) else { return 0 };
-        let deliveries = slot.counts.noting(deliveries, hold.is_some());
-        slot.group.apply_delivered(member, deliveries, hold, keeps)
-    }
-
-    /// Messages were given to a member, and the record of that is lost.
-    pub fn recover_deliveries(
-        &mut self,
-        index: SlotIx,
-        group: GroupIx,
-        deliveries: Vec<Delivered>,
-    ) {
-        if let Some(slot) = self.slots.in_use_mut(index)
-            && let Some(slot) = slot.known_group_mut(group)
-        {
-            slot.group.recover_deliveries(deliveries);
-        }
-    }
-
-    /// Messages were confirmed by a group.
-    pub fn confirm(&mut self, index: SlotIx, group: GroupIx, msg_ids: impl Iterator<Item = u64>) {
-        if let Some(slot) = self.slots.in_use_mut(index)
-            && let Some(slot) = slot.known_group_mut(group)
-        {
-            slot.group.apply_acked(msg_ids);
-        }
-    }
-
-    /// A message was returned undone, to be delivered again not before `until_ms` of the monotonic
-    /// clock. False if it was not out.
-    pub fn give_back(
-        &mut self,
-        index: SlotIx,
-        group: GroupIx,
-        msg_id: u64,
-        until_ms: Option<u64>,
-    ) -> bool {
-        let slot = self.slots.in_use_mut(index).and_then(|slot| slot.known_group_mut(group));
-        slot.is_some_and(|slot| slot.group.nak(msg_id, until_ms))
-    }
-
-    /// Arms the timer of a group's earliest lease.
-    pub fn arm_leases(&mut self, index: SlotIx, group: GroupIx) {
-        let Some(slot) = self.slots.in_use_mut(index) else { return };
-        let number = slot.mailbox.number;
-        let Some(slot) = slot.group_mut(group) else { return };
-        // Those of an inbox end with connections only.
-        let wanted = slot.group.next_deadline_ms().filter(|&at| at != u64::MAX);
-        match (wanted, slot.timer) {
-            // An earlier timer finds nothing ended and arms again: cheaper than moving it each time.
-            (Some(at), Some((_, armed))) if armed <= at => {}
-            (wanted, armed) => {
-                if let Some((timer, _)) = armed {
-                    self.timers.mono.cancel(timer);
-                }
-                let purpose = Purpose::Lease;
-                let timer = Timer { number, id: group.to_timer(), slot: index, purpose };
-                slot.timer = wanted.map(|at| (self.timers.mono.insert(at, timer), at));
-            }
-        }
     }
 
     /// The number of the mailbox in a slot, 0 if there is none.
@@ -544,13 +451,6 @@ impl State {
 /// What counts to the quotas of its owner.
 pub(super) fn counted_bytes(mailbox: &Mailbox) -> u64 {
     mailbox.bytes + mailbox.extras().map_or(0, |extras| extras.sent_id_bytes())
-}
-
-pub(super) fn cancel_timers(group: &mut GroupSlot, timers: &mut Timers) {
-    let lease = group.timer.take().map(|(timer, _)| timer);
-    for timer in lease.into_iter().chain(group.idle.take()) {
-        timers.mono.cancel(timer);
-    }
 }
 
 pub(super) fn first_delayed(mailbox: &Mailbox) -> Option<u64> {

@@ -71,6 +71,9 @@ impl Store {
             Purpose::Idle => self.on_idle(timer, now),
             Purpose::Surplus => self.on_surplus(timer.slot, now),
             Purpose::Wait => self.end_wait(timer.id, now),
+            Purpose::Age => self.on_age(timer.slot, now),
+            Purpose::Consumer => self.on_consumer_due(timer, now),
+            Purpose::ConsumerIdle => self.on_consumer_idle(timer, now),
         }
     }
 

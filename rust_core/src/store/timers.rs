@@ -30,6 +30,12 @@ pub enum Purpose {
     Surplus,
     /// The waiter `id` has waited long enough.
     Wait,
+    /// The oldest message of a stream may be too old.
+    Age,
+    /// A deadline of the consumer `id` has come.
+    Consumer,
+    /// The consumer `id` may not have been used for too long.
+    ConsumerIdle,
 }
 
 /// One deadline.

@@ -52,7 +52,9 @@ impl Store {
         policy.check()?;
         let old_desc = mailbox.extras().map_or("", |extras| &extras.desc);
         let desc = changes.desc.unwrap_or(old_desc).to_owned();
-        check_desc(&desc)?;
+        if !mailbox.is_stream() {
+            check_desc(&desc)?;
+        }
         self.check_dead_letters(address, policy.dead_letter.as_deref())?;
         let expires_ms = match changes.ttl_ms {
             None => mailbox.expires_ms,

@@ -7,4 +7,5 @@ pub mod op;
 pub mod record;
 pub mod section;
 pub mod stamp;
+pub mod stream_ops;
 pub mod tie;

@@ -6,6 +6,7 @@
 use super::bytes::{Put, Reader};
 use super::mailbox_ops::{Purged, SentOnce, Updated};
 use super::stamp::{DeadLetter, Stamp, cause};
+use super::stream_ops::{ConsumerDone, ConsumerGiven, ConsumerRemoved, ConsumerSet};
 use super::tie::TieRecord;
 
 /// Kind numbers.
@@ -54,13 +55,21 @@ pub mod kind {
     pub const PURGED: u8 = 21;
     /// A message was sent with an id.
     pub const SENT_ONCE: u8 = 22;
+    /// A consumer of a stream was created or changed.
+    pub const CONSUMER_SET: u8 = 23;
+    /// Messages were given to a consumer.
+    pub const CONSUMER_GIVEN: u8 = 24;
+    /// A consumer has done with messages.
+    pub const CONSUMER_DONE: u8 = 25;
+    /// A consumer was removed.
+    pub const CONSUMER_REMOVED: u8 = 26;
 
     /// The log up to here is what the stream of a cluster holds up to a place.
     pub const TIED: u8 = 32;
 
     /// Whether this version knows a kind.
     pub fn is_known(kind: u8) -> bool {
-        matches!(kind, OPENED..=SENT_ONCE | TIED)
+        matches!(kind, OPENED..=CONSUMER_REMOVED | TIED)
     }
 }
 
@@ -321,6 +330,14 @@ pub enum Op<'a> {
     SentOnce(SentOnce<'a>),
     /// The log up to here is what the stream of a cluster holds up to a place.
     Tied(TieRecord),
+    /// A consumer of the stream was created or changed.
+    ConsumerSet(ConsumerSet<'a>),
+    /// Messages were given to a consumer.
+    ConsumerGiven(ConsumerGiven<'a>),
+    /// A consumer has done with messages.
+    ConsumerDone(ConsumerDone<'a>),
+    /// A consumer was removed.
+    ConsumerRemoved(ConsumerRemoved<'a>),
 }
 
 impl<'a> Op<'a> {
@@ -350,6 +367,10 @@ impl<'a> Op<'a> {
             Op::Purged(_) => kind::PURGED,
             Op::SentOnce(_) => kind::SENT_ONCE,
             Op::Tied(_) => kind::TIED,
+            Op::ConsumerSet(_) => kind::CONSUMER_SET,
+            Op::ConsumerGiven(_) => kind::CONSUMER_GIVEN,
+            Op::ConsumerDone(_) => kind::CONSUMER_DONE,
+            Op::ConsumerRemoved(_) => kind::CONSUMER_REMOVED,
         }
     }
 
@@ -375,6 +396,10 @@ impl<'a> Op<'a> {
             Op::Purged(purged) => purged.max_len(),
             Op::SentOnce(sent) => sent.max_len(),
             Op::Tied(_) => TieRecord::MAX_LEN,
+            Op::ConsumerSet(set) => set.max_len(),
+            Op::ConsumerGiven(given) => given.max_len(),
+            Op::ConsumerDone(done) => done.max_len(),
+            Op::ConsumerRemoved(removed) => removed.max_len(),
             Op::Opened { .. } | Op::DelayEnded { .. } | Op::IdsReserved { .. } => 32,
         }
     }
@@ -429,6 +454,10 @@ impl<'a> Op<'a> {
             Op::Purged(purged) => purged.encode(out),
             Op::SentOnce(sent) => sent.encode(out),
             Op::Tied(tie) => tie.encode(out),
+            Op::ConsumerSet(set) => set.encode(out),
+            Op::ConsumerGiven(given) => given.encode(out),
+            Op::ConsumerDone(done) => done.encode(out),
+            Op::ConsumerRemoved(removed) => removed.encode(out),
         }
     }
 
@@ -468,6 +497,10 @@ impl<'a> Op<'a> {
             kind::PURGED => Purged::decode(&mut from).map(Op::Purged),
             kind::SENT_ONCE => SentOnce::decode(&mut from).map(Op::SentOnce),
             kind::TIED => TieRecord::decode(&mut from).map(Op::Tied),
+            kind::CONSUMER_SET => ConsumerSet::decode(&mut from).map(Op::ConsumerSet),
+            kind::CONSUMER_GIVEN => ConsumerGiven::decode(&mut from).map(Op::ConsumerGiven),
+            kind::CONSUMER_DONE => ConsumerDone::decode(&mut from).map(Op::ConsumerDone),
+            kind::CONSUMER_REMOVED => ConsumerRemoved::decode(&mut from).map(Op::ConsumerRemoved),
             _ => return Ok(None),
         };
         op.map(Some).ok_or(Malformed)

@@ -42,6 +42,7 @@ pub fn full_policy() -> Policy {
         dedup_window_ms: 0,
         dead_letter: Some("dead".into()),
         owner: Some("ada".into()),
+        ..Policy::default()
     }
 }
 

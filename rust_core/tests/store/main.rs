@@ -12,6 +12,7 @@ mod refusals;
 mod regressions;
 mod send_once;
 mod space;
+mod streams;
 mod sync_thread;
 mod told;
 mod update;

@@ -198,6 +198,7 @@ impl Draw {
             dedup_window_ms: self.maybe(3, |draw| 500 + draw.below(5000)),
             dead_letter: named.then(|| target.into()),
             owner: self.one_in(2).then(|| self.of(&OWNERS).into()),
+            ..Policy::default()
         }
     }
 

@@ -8,9 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;
 
 use super::format::{
-    END, Ends, HEAD, Head, LANE, MAGIC, MAILBOX, SEGMENTS, SENT_IDS, StoredMailbox, TIE,
-    TIED_VERSION, decode_part, decode_sent_ids,
+    CONSUMER, END, Ends, HEAD, Head, LANE, MAGIC, MAILBOX, SEGMENTS, SENT_IDS, SUBJECTS,
+    StoredMailbox, TIE, TIED_VERSION, decode_part, decode_sent_ids, decode_subjects,
 };
+use crate::consumer::Consumer;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::log::names;
@@ -34,6 +35,8 @@ pub enum Section {
     Mailbox(Box<StoredMailbox>, Policy),
     Lane(Level, Lane),
     SentIds(Vec<Sent>),
+    Subjects(Vec<(u64, Arc<str>)>),
+    Consumer(Box<str>, Box<Consumer>),
     End {
         sections: u64,
     },
@@ -82,10 +85,21 @@ impl Section {
                 SEGMENTS => Ends::decode(body).map(Section::Segments),
                 TIE => TieRecord::decode(&mut Reader::new(body)).map(Section::Tie),
                 SENT_IDS => decode_sent_ids(body).map(Section::SentIds),
+                SUBJECTS => decode_subjects(body).map(Section::Subjects),
+                CONSUMER => decode_consumer(body),
                 END => Reader::new(body).u64().map(|sections| Section::End { sections }),
                 other => Some(Section::Newer(format!("a section of kind {other}"))),
             };
         section.unwrap_or(Section::Damaged)
+    }
+}
+
+fn decode_consumer(body: &[u8]) -> Option<Section> {
+    let mut from = Reader::new(body);
+    let name = from.short_str()?;
+    match Consumer::decode(from.rest()) {
+        Ok(consumer) => Some(Section::Consumer(name.into(), Box::new(consumer?))),
+        Err(tag) => Some(Section::Newer(format!("a consumer of tag {tag}"))),
     }
 }
 

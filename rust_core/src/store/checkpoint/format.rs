@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+
 use super::super::slot::Slot;
+use crate::consumer::ConsumerSnapshot;
 use crate::group::{Group, GroupSnapshot};
 use crate::log::Lsn;
-use crate::mailbox::{ById, Delayed, Lane, LanePart, LaneSnapshot, Level, Mailbox, Sent, Tier};
+use crate::mailbox::{
+    ById, Delayed, Lane, LanePart, LaneSnapshot, Level, Mailbox, Sent, Subjects, SubjectsSnapshot,
+    Tier,
+};
 use crate::timer::TimerKey;
 use crate::wire::bytes::{Put, Reader};
 use crate::wire::mailbox_ops::SentOnce;
@@ -33,6 +39,13 @@ pub const SENT_IDS: u8 = 6;
 pub const TIE: u8 = 16;
 /// The version with such a section.
 pub const TIED_VERSION: u32 = 3;
+/// Sections with the subjects of a stream's messages, after their mailbox's.
+pub const SUBJECTS: u8 = 10;
+/// A section for each consumer of a stream, after its mailbox's.
+pub const CONSUMER: u8 = 11;
+
+/// Most messages whose subjects are in a section.
+const SUBJECTS_IN_A_SECTION: usize = 4096;
 
 /// Most ids of a section.
 const IDS_IN_A_SECTION: usize = 1024;
@@ -95,6 +108,8 @@ pub struct Captured {
     lanes: Vec<(Level, LaneSnapshot)>,
     groups: Vec<(Arc<str>, GroupSnapshot)>,
     sent_ids: ById<Sent>,
+    subjects: Option<SubjectsSnapshot>,
+    consumers: Vec<(Arc<str>, ConsumerSnapshot)>,
 }
 
 impl Captured {
@@ -124,7 +139,14 @@ impl Captured {
             lanes: Vec::new(),
             groups: Vec::new(),
             sent_ids: ById::default(),
+            subjects: mailbox.subjects().map(Subjects::snapshot),
+            consumers: Vec::new(),
         };
+        if let Some(consumers) = slot.consumers() {
+            let all = consumers.iter();
+            captured.consumers =
+                all.map(|(_, c)| (Arc::clone(&c.name), c.consumer.snapshot())).collect();
+        }
         // What is in memory only ends with the process.
         if mailbox.policy().tier == Tier::Memory {
             return captured;
@@ -189,6 +211,20 @@ impl Captured {
         })
     }
 
+    /// The subjects of a stream's messages, so many at a time as [`encode_subjects`] makes a section of.
+    pub fn subjects(&self) -> impl Iterator<Item = Vec<(u64, &Arc<str>)>> {
+        let mut all = self.subjects.iter().flat_map(SubjectsSnapshot::iter);
+        std::iter::from_fn(move || {
+            let some: Vec<_> = all.by_ref().take(SUBJECTS_IN_A_SECTION).collect();
+            (!some.is_empty()).then_some(some)
+        })
+    }
+
+    /// The consumers of a stream; [`encode_consumer`] makes a section of each.
+    pub fn consumers(&self) -> impl Iterator<Item = (&str, &ConsumerSnapshot)> {
+        self.consumers.iter().map(|(name, consumer)| (&**name, consumer))
+    }
+
     /// The rest of the lanes; [`encode_part`] makes a section of each.
     pub fn further_parts(&self) -> impl Iterator<Item = (Level, LanePart<'_>)> {
         self.lanes.iter().flat_map(|(level, lane)| lane.parts().skip(1).map(|part| (*level, part)))
@@ -213,6 +249,48 @@ pub fn decode_sent_ids(body: &[u8]) -> Option<Vec<Sent>> {
         Some(Sent { id: id.into(), sent_ms, msg_id })
     })?;
     from.is_empty().then_some(ids)
+}
+
+/// Appends a section with subjects: each once, then the messages with the place of theirs in that list.
+pub fn encode_subjects(of: &[(u64, &Arc<str>)], out: &mut Vec<u8>) {
+    let mut places: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
+    let mut names: Vec<&str> = Vec::new();
+    for (_, subject) in of {
+        places.entry(subject).or_insert_with(|| {
+            names.push(subject);
+            names.len() as u32 - 1
+        });
+    }
+    section::append(out, SUBJECTS, |out| {
+        out.put_u32(names.len() as u32);
+        for name in names {
+            out.put_medium(name.as_bytes());
+        }
+        out.put_u32(of.len() as u32);
+        for (msg_id, subject) in of {
+            out.put_u64(*msg_id);
+            out.put_u32(places.get(&***subject).copied().unwrap_or(0));
+        }
+    });
+}
+
+/// Reads a section with subjects; `None` if it does not follow the layout.
+pub fn decode_subjects(body: &[u8]) -> Option<Vec<(u64, Arc<str>)>> {
+    let from = &mut Reader::new(body);
+    let names: Vec<Arc<str>> = list(from, |from| Some(from.medium_str()?.into()))?;
+    let of = list(from, |from| {
+        let msg_id = read_id(from)?;
+        Some((msg_id, Arc::clone(names.get(from.u32()? as usize)?)))
+    })?;
+    from.is_empty().then_some(of)
+}
+
+/// Appends the section of a consumer.
+pub fn encode_consumer(name: &str, consumer: &ConsumerSnapshot, out: &mut Vec<u8>) {
+    section::append(out, CONSUMER, |out| {
+        out.put_short(name.as_bytes());
+        consumer.encode(out);
+    });
 }
 
 /// Appends the section of a part of a lane.

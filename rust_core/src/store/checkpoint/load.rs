@@ -83,6 +83,22 @@ pub fn load(disk: &dyn Disk, number: u32, now: Now) -> Result<Option<Loaded>> {
                     }
                 }
             }
+            Section::Subjects(of) if known => {
+                count += 1;
+                if let Some(slot) = mailbox.and_then(|index| loaded.state.slot_mut(index)) {
+                    let subjects = slot.mailbox.extras_mut().subjects.get_or_insert_default();
+                    for (msg_id, subject) in of {
+                        subjects.put(msg_id, &subject);
+                    }
+                }
+            }
+            Section::Consumer(name, consumer) if known => {
+                count += 1;
+                let added = mailbox.map(|index| loaded.state.add_consumer(index, &name, *consumer));
+                if added == Some(false) {
+                    return Ok(Some(false));
+                }
+            }
             Section::End { sections } if known => return Ok(Some(sections == count)),
             Section::Newer(what) => {
                 return Err(Error::NewerFormat { file: file.to_owned(), offset: at, what });

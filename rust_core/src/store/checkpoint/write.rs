@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::OnDisk;
 use super::format::{
-    Captured, END, Ends, HEAD, Head, MAGIC, SEGMENTS, TIE, TIED_VERSION, VERSION, encode_part,
-    encode_sent_ids,
+    Captured, END, Ends, HEAD, Head, MAGIC, SEGMENTS, TIE, TIED_VERSION, VERSION, encode_consumer,
+    encode_part, encode_sent_ids, encode_subjects,
 };
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
@@ -148,6 +148,16 @@ impl Checkpointer {
             }
             for ids in mailbox.sent_ids() {
                 encode_sent_ids(&ids, &mut self.buffer);
+                self.section_done()?;
+                pause()?;
+            }
+            for subjects in mailbox.subjects() {
+                encode_subjects(&subjects, &mut self.buffer);
+                self.section_done()?;
+                pause()?;
+            }
+            for (name, consumer) in mailbox.consumers() {
+                encode_consumer(name, consumer, &mut self.buffer);
                 self.section_done()?;
                 pause()?;
             }

@@ -1,0 +1,106 @@
+//! A consumer as bytes, for checkpoints. Deadlines are volatile and not stored. All numbers are little-endian.
+//!
+//! | bytes  | field                                                         |
+//! | ------ | ------------------------------------------------------------- |
+//! | 8      | wall time of creation, in ms                                  |
+//! | 8      | the first message it has not looked at                        |
+//! | 8      | deliveries so far                                             |
+//! | 8, 8   | floor: delivery, message                                      |
+//! | 2, n   | its policy                                                    |
+//! | 2, n   | its configuration, UTF-8                                      |
+//! | 4      | number of messages that it is given first                     |
+//! | 8 × n  | these                                                         |
+//! | 4      | number of messages that are out                               |
+//! | 20 × n | these: `msg_id` (8), number of the delivery (8), count (4)    |
+
+use std::collections::VecDeque;
+
+use super::{Consumer, ConsumerPolicy, Out, Position, QUEUED};
+use crate::mailbox::ById;
+use crate::wire::bytes::{Put, Reader};
+use crate::wire::op::MAX_ID;
+
+/// A consumer as it was when the snapshot was taken.
+#[derive(Debug)]
+pub struct ConsumerSnapshot {
+    fixed: Vec<u8>,
+    early: VecDeque<u64>,
+    out: ById<Out>,
+}
+
+impl ConsumerSnapshot {
+    /// Appends the consumer.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.fixed);
+        out.put_u32(self.early.len() as u32);
+        for msg_id in &self.early {
+            out.put_u64(*msg_id);
+        }
+        out.put_u32(self.out.len() as u32);
+        for (msg_id, delivered) in self.out.iter() {
+            out.put_u64(msg_id);
+            out.put_u64(delivered.number);
+            out.put_u32(delivered.count);
+        }
+    }
+}
+
+impl Consumer {
+    /// The consumer as it is now, to be encoded by another thread. Copies little, however much is out.
+    pub fn snapshot(&self) -> ConsumerSnapshot {
+        let mut fixed = Vec::new();
+        for number in
+            [self.created_ms, self.next, self.given, self.floor.consumer, self.floor.stream]
+        {
+            fixed.put_u64(number);
+        }
+        let mut policy = Vec::new();
+        self.policy.encode(&mut policy);
+        fixed.put_medium(&policy);
+        fixed.put_medium(self.config.as_bytes());
+        ConsumerSnapshot { fixed, early: self.early.clone(), out: self.out.clone() }
+    }
+
+    /// The consumer that these bytes are, all of them. `Ok(None)` if they are not what [`ConsumerSnapshot::encode`]
+    /// writes, `Err` names a tag of its policy that this version does not know.
+    pub fn decode(bytes: &[u8]) -> Result<Option<Consumer>, u8> {
+        let mut from = Reader::new(bytes);
+        let Some((numbers, policy, config)) = decode_fixed(&mut from) else { return Ok(None) };
+        let Some(policy) = ConsumerPolicy::decode(policy)? else { return Ok(None) };
+        let [created_ms, next, given, floor_consumer, floor_stream] = numbers;
+        let mut consumer = Consumer::new(policy, config, created_ms, next, VecDeque::new());
+        consumer.given = given;
+        consumer.floor = Position { consumer: floor_consumer, stream: floor_stream };
+        let sane = next < MAX_ID && floor_consumer <= given && floor_stream <= next;
+        let read = consumer.decode_lists(&mut from);
+        Ok((sane && read.is_some() && from.is_empty()).then_some(consumer))
+    }
+
+    fn decode_lists(&mut self, from: &mut Reader<'_>) -> Option<()> {
+        for _ in 0..from.u32()? {
+            self.early.push_back(from.u64().filter(|msg_id| *msg_id < self.next)?);
+        }
+        for _ in 0..from.u32()? {
+            let (msg_id, number, count) = (from.u64()?, from.u64()?, from.u32()?);
+            let sane =
+                msg_id < self.next && (self.floor.consumer + 1..=self.given).contains(&number);
+            if !sane || self.out.get(msg_id).is_some() {
+                return None;
+            }
+            self.out.insert(msg_id, Out { number, count, deadline_ms: QUEUED });
+            self.redelivered += usize::from(count > 1);
+            self.begin_deadline(msg_id, QUEUED);
+        }
+        Some(())
+    }
+}
+
+type Fixed<'a> = ([u64; 5], &'a [u8], &'a str);
+
+fn decode_fixed<'a>(from: &mut Reader<'a>) -> Option<Fixed<'a>> {
+    let mut numbers = [0; 5];
+    for number in &mut numbers {
+        *number = from.u64()?;
+    }
+    Some((numbers, from.medium()?, from.medium_str()?))
+}

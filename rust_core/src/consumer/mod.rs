@@ -1,0 +1,421 @@
+//! A consumer of a stream: what it was given, what it has done with, and what it is to be given again.
+//!
+//! Owns positions, outstanding messages and their deadlines. A message is known by its `msg_id`; clients see that plus
+//! one. Must not know files, connections or who asks. Each `apply_*` method is the effect of a record; deadlines and
+//! the order of what returns are volatile: whoever opens a store says when all that is out comes back.
+
+mod codec;
+mod policy;
+
+use std::collections::{BTreeSet, VecDeque};
+
+pub use codec::ConsumerSnapshot;
+pub use policy::{AckPolicy, ConsumerPolicy};
+
+use crate::mailbox::{ById, SubjectIx};
+use crate::nats;
+
+/// Where a consumer stands: a number of its own deliveries, and one of the stream. Both count from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// Deliveries.
+    pub consumer: u64,
+    /// Messages of the stream.
+    pub stream: u64,
+}
+
+/// A message that is out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Out {
+    /// The number of its first delivery.
+    number: u64,
+    /// How often it was delivered.
+    count: u32,
+    /// When it comes back, by the monotonic clock; [`QUEUED`] if it has.
+    deadline_ms: u64,
+}
+
+/// In place of a deadline: it waits to be given again.
+const QUEUED: u64 = u64::MAX;
+
+/// What is remembered of a subject: nothing, or whether it is wanted.
+const UNKNOWN: u8 = 0;
+const UNWANTED: u8 = 1;
+const WANTED: u8 = 2;
+
+/// A consumer.
+#[derive(Debug)]
+pub struct Consumer {
+    /// How it behaves.
+    pub policy: ConsumerPolicy,
+    /// Its configuration as its creator said it.
+    pub config: Box<str>,
+    /// Wall time of creation.
+    pub created_ms: u64,
+    /// How many requests wait for messages.
+    pub waiting: usize,
+    /// The first message it has not looked at.
+    next: u64,
+    /// Messages before that which it is given first.
+    early: VecDeque<u64>,
+    /// Deliveries so far.
+    given: u64,
+    floor: Position,
+    out: ById<Out>,
+    /// Those of them that were delivered more than once.
+    redelivered: usize,
+    /// Messages that were delivered more than once and given up, and are still stored. Volatile.
+    given_up: BTreeSet<u64>,
+    /// Messages to come: wanted, and not delivered yet.
+    pending: u64,
+    /// What is to be given again, in this order. What is not out or has a deadline by now is passed over.
+    again: VecDeque<u64>,
+    queued: usize,
+    deadlines: BTreeSet<(u64, u64)>,
+    wanted: Vec<u8>,
+}
+
+impl Consumer {
+    /// A consumer that was given nothing: first the messages of `early`, then those from `next` on.
+    pub fn new(
+        policy: ConsumerPolicy,
+        config: &str,
+        created_ms: u64,
+        next: u64,
+        early: VecDeque<u64>,
+    ) -> Consumer {
+        let start = early.front().copied().unwrap_or(next);
+        Consumer {
+            policy,
+            config: config.into(),
+            created_ms,
+            waiting: 0,
+            next,
+            early,
+            given: 0,
+            floor: Position { consumer: 0, stream: start },
+            out: ById::default(),
+            redelivered: 0,
+            given_up: BTreeSet::new(),
+            pending: 0,
+            again: VecDeque::new(),
+            queued: 0,
+            deadlines: BTreeSet::new(),
+            wanted: Vec::new(),
+        }
+    }
+
+    /// Behaves like this from now on. What it was given stays.
+    pub fn change(&mut self, policy: ConsumerPolicy, config: &str) {
+        self.policy = policy;
+        self.config = config.into();
+        self.wanted.clear();
+    }
+
+    /// The last delivery.
+    pub fn delivered(&self) -> Position {
+        let stream = self.early.front().copied().unwrap_or(self.next);
+        Position { consumer: self.given, stream }
+    }
+
+    /// Everything up to here is done with.
+    pub fn floor(&self) -> Position {
+        self.floor
+    }
+
+    /// Messages that are out.
+    pub fn outstanding(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Messages that were delivered more than once and that nobody has done with.
+    pub fn redelivered(&self) -> usize {
+        self.redelivered + self.given_up.len()
+    }
+
+    /// Messages to come.
+    pub fn pending(&self) -> u64 {
+        self.pending
+    }
+
+    /// Sets how many messages are to come.
+    pub fn set_pending(&mut self, pending: u64) {
+        self.pending = pending;
+    }
+
+    /// Messages that are to be given again.
+    pub fn returned(&self) -> usize {
+        self.queued
+    }
+
+    /// The first message that it has not looked at.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The message before [`Consumer::next`] that is the next to be given.
+    pub fn next_early(&self) -> Option<u64> {
+        self.early.front().copied()
+    }
+
+    /// There is nothing for it before `next`.
+    pub fn pass_over(&mut self, next: u64) {
+        self.next = self.next.max(next);
+    }
+
+    /// How often a message that is out was delivered.
+    pub fn count(&self, msg_id: u64) -> Option<u32> {
+        self.out.get(msg_id).map(|out| out.count)
+    }
+
+    /// The number of the first delivery of a message that is out.
+    pub fn number(&self, msg_id: u64) -> Option<u64> {
+        self.out.get(msg_id).map(|out| out.number)
+    }
+
+    /// The messages that are out up to and including one.
+    pub fn out_until(&self, msg_id: u64) -> Vec<u64> {
+        self.out.iter().map(|(id, _)| id).take_while(|id| *id <= msg_id).collect()
+    }
+
+    /// The messages that are out among these.
+    pub fn out_within(&self, first: u64, len: u64) -> Vec<u64> {
+        let within = self.out.iter_from(first).map(|(id, _)| id);
+        within.take_while(|id| *id - first < len).collect()
+    }
+
+    /// The messages that it is given first.
+    pub fn early(&self) -> impl Iterator<Item = u64> + '_ {
+        self.early.iter().copied()
+    }
+
+    /// Whether a new delivery would be one too many to be out.
+    pub fn is_full(&self) -> bool {
+        let most = self.policy.max_ack_pending as usize;
+        most > 0 && self.out.len() >= most
+    }
+
+    /// Whether messages of a subject are for it. The answer is remembered.
+    pub fn wants(&mut self, ix: SubjectIx, subject: &str) -> bool {
+        if self.policy.filters.is_empty() {
+            return true;
+        }
+        let at = ix as usize;
+        if self.wanted.len() <= at {
+            self.wanted.resize(at + 1, UNKNOWN);
+        }
+        if self.wanted[at] == UNKNOWN {
+            let wanted = self.policy.wants(subject);
+            self.wanted[at] = if wanted { WANTED } else { UNWANTED };
+        }
+        self.wanted[at] == WANTED
+    }
+
+    /// The short name of a subject will be another's.
+    pub fn forget_subject(&mut self, ix: SubjectIx) {
+        if let Some(wanted) = self.wanted.get_mut(ix as usize) {
+            *wanted = UNKNOWN;
+        }
+    }
+
+    /// A message was stored; true if it is for this consumer.
+    pub fn note_stored(&mut self, msg_id: u64, ix: SubjectIx, subject: &str) -> bool {
+        let is_new = msg_id >= self.next && self.wants(ix, subject);
+        self.pending += u64::from(is_new);
+        is_new
+    }
+
+    /// A message has gone from the stream: whoever had it has done with it. True if it was out.
+    pub fn note_removed(&mut self, msg_id: u64, ix: SubjectIx, subject: &str) -> bool {
+        let early = self.early.iter().position(|id| *id == msg_id);
+        if let Some(at) = early {
+            self.early.remove(at);
+        }
+        if early.is_some() || (msg_id >= self.next && self.wants(ix, subject)) {
+            self.pending = self.pending.saturating_sub(1);
+        }
+        self.apply_done(msg_id)
+    }
+
+    /// All messages before `next` have gone from the stream: there is nothing more to do with them.
+    pub fn apply_purged(&mut self, next: u64) {
+        self.early.clear();
+        self.out = ById::default();
+        (self.redelivered, self.queued, self.pending) = (0, 0, 0);
+        self.again.clear();
+        self.deadlines.clear();
+        self.given_up.clear();
+        self.next = self.next.max(next);
+        self.floor = self.delivered();
+    }
+
+    /// A message was given to it for the n-th time; if it must be acknowledged, it comes back at `deadline_ms`.
+    pub fn apply_given(&mut self, msg_id: u64, count: u32, deadline_ms: u64) {
+        self.given += 1;
+        if let Some(out) = self.out.get_mut(msg_id) {
+            let before = *out;
+            (out.count, out.deadline_ms) = (count, deadline_ms);
+            self.redelivered += usize::from(before.count == 1 && count > 1);
+            self.end_deadline(msg_id, before.deadline_ms);
+            self.begin_deadline(msg_id, deadline_ms);
+            return;
+        }
+        self.pending = self.pending.saturating_sub(1);
+        if msg_id >= self.next {
+            self.next = msg_id + 1;
+        } else if let Some(at) = self.early.iter().position(|id| *id == msg_id) {
+            self.early.remove(at);
+        }
+        if self.policy.ack == AckPolicy::None {
+            self.floor = self.delivered();
+            return;
+        }
+        self.out.insert(msg_id, Out { number: self.given, count, deadline_ms });
+        self.redelivered += usize::from(count > 1);
+        self.begin_deadline(msg_id, deadline_ms);
+    }
+
+    /// It has done with a message; false if that was not out.
+    pub fn apply_done(&mut self, msg_id: u64) -> bool {
+        self.given_up.remove(&msg_id);
+        let Some(out) = self.take(msg_id) else { return false };
+        match self.out.iter().next() {
+            None => self.floor = self.delivered(),
+            Some((first, next)) if out.number == self.floor.consumer + 1 => {
+                self.floor = Position { consumer: next.number - 1, stream: first };
+            }
+            Some(_) => {}
+        }
+        true
+    }
+
+    /// A message will not be given again, though nobody has done with it: the floor stays.
+    pub fn apply_given_up(&mut self, msg_id: u64) {
+        if self.take(msg_id).is_some_and(|out| out.count > 1) {
+            self.given_up.insert(msg_id);
+        }
+    }
+
+    fn take(&mut self, msg_id: u64) -> Option<Out> {
+        let out = self.out.remove(msg_id)?;
+        self.redelivered -= usize::from(out.count > 1);
+        self.end_deadline(msg_id, out.deadline_ms);
+        Some(out)
+    }
+
+    fn begin_deadline(&mut self, msg_id: u64, deadline_ms: u64) {
+        if deadline_ms == QUEUED {
+            self.queued += 1;
+            self.again.push_back(msg_id);
+        } else {
+            self.deadlines.insert((deadline_ms, msg_id));
+        }
+    }
+
+    fn end_deadline(&mut self, msg_id: u64, deadline_ms: u64) {
+        if deadline_ms == QUEUED {
+            self.queued -= 1;
+            if self.queued == 0 {
+                self.again.clear();
+            }
+        } else {
+            self.deadlines.remove(&(deadline_ms, msg_id));
+        }
+    }
+
+    /// A message that is out comes back then, or at once; false if it is not out.
+    pub fn set_deadline(&mut self, msg_id: u64, deadline_ms: Option<u64>) -> bool {
+        let deadline_ms = deadline_ms.unwrap_or(QUEUED);
+        let Some(out) = self.out.get_mut(msg_id) else { return false };
+        let before = std::mem::replace(&mut out.deadline_ms, deadline_ms);
+        if before != deadline_ms {
+            self.end_deadline(msg_id, before);
+            self.begin_deadline(msg_id, deadline_ms);
+        }
+        true
+    }
+
+    /// When the next message comes back.
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.deadlines.first().map(|&(deadline_ms, _)| deadline_ms)
+    }
+
+    /// Lets messages come back whose deadline has come, up to `most`; returns how many did.
+    pub fn end_deadlines(&mut self, now_mono_ms: u64, most: usize) -> usize {
+        let due: Vec<u64> = self
+            .deadlines
+            .iter()
+            .take_while(|(deadline_ms, _)| *deadline_ms <= now_mono_ms)
+            .map(|&(_, msg_id)| msg_id)
+            .take(most)
+            .collect();
+        for &msg_id in &due {
+            self.set_deadline(msg_id, None);
+        }
+        due.len()
+    }
+
+    /// The message that is to be given again next.
+    pub fn next_again(&mut self) -> Option<u64> {
+        while let Some(&msg_id) = self.again.front() {
+            if self.out.get(msg_id).is_some_and(|out| out.deadline_ms == QUEUED) {
+                return Some(msg_id);
+            }
+            self.again.pop_front();
+        }
+        None
+    }
+
+    /// Messages to be given again, in their order. What is out of date is among them.
+    pub fn all_again(&self) -> impl Iterator<Item = u64> + '_ {
+        let is_queued = |id: &u64| self.out.get(*id).is_some_and(|out| out.deadline_ms == QUEUED);
+        self.again.iter().copied().filter(is_queued)
+    }
+
+    /// After a recovery: forgets what is out of messages that are not there, and lets the rest come back then.
+    pub fn recover(&mut self, is_there: impl Fn(u64) -> bool, deadline_ms: u64) {
+        let all: Vec<u64> = self.out.iter().map(|(msg_id, _)| msg_id).collect();
+        for msg_id in all {
+            if is_there(msg_id) {
+                self.set_deadline(msg_id, Some(deadline_ms));
+            } else {
+                self.apply_done(msg_id);
+            }
+        }
+        self.early.retain(|msg_id| is_there(*msg_id));
+    }
+
+    /// How much a snapshot copies.
+    pub fn unshared(&self) -> usize {
+        1 + self.out.unshared() + self.early.len()
+    }
+
+    /// Panics unless what is out, deadlines and counters agree. For tests.
+    pub fn check_invariants(&self) {
+        let (mut queued, mut redelivered) = (0, 0);
+        for (msg_id, out) in self.out.iter() {
+            assert!(msg_id < self.next, "{msg_id} is out and would be given as new");
+            assert!(out.number <= self.given, "a delivery that was not made");
+            assert!(out.number > self.floor.consumer, "{msg_id} is out and done with");
+            redelivered += usize::from(out.count > 1);
+            if out.deadline_ms == QUEUED {
+                queued += 1;
+                assert!(self.again.contains(&msg_id), "{msg_id} would not come again");
+            } else {
+                assert!(self.deadlines.contains(&(out.deadline_ms, msg_id)), "no deadline");
+            }
+        }
+        assert_eq!(self.queued, queued, "messages to be given again");
+        assert_eq!(self.redelivered, redelivered, "messages given again");
+        assert_eq!(self.deadlines.len(), self.out.len() - queued, "deadlines");
+        assert!(self.floor.consumer <= self.given && self.floor.stream <= self.next, "the floor");
+    }
+}
+
+impl ConsumerPolicy {
+    /// Whether messages of a subject are for the consumer.
+    pub fn wants(&self, subject: &str) -> bool {
+        let matches = |filter: &str| nats::matches(filter.as_bytes(), subject.as_bytes());
+        self.filters.is_empty() || self.filters.iter().any(|filter| matches(filter))
+    }
+}

@@ -1,0 +1,213 @@
+//! JetStream's wire API on the store: streams, consumers, pull requests and acknowledgements.
+//!
+//! Owns what requests mean, in which words they are answered, and which requests wait. Must not know connections beyond
+//! their number, nor how an answer travels. What it does not serve is refused with nats-server's own codes.
+
+mod acks;
+mod advisory;
+mod api;
+mod consumer_config;
+mod consumers;
+mod duration;
+mod error;
+mod monitor;
+mod publish;
+mod pulls;
+mod stream_config;
+mod streams;
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+pub use consumer_config::ConsumerConfig;
+pub use error::ApiError;
+pub use monitor::{Detail, stream_detail};
+pub use pulls::Hears;
+pub use stream_config::StreamConfig;
+
+use crate::front::{Call, Handled};
+use crate::log::Lsn;
+use crate::protocol::OneMessage;
+use crate::router::{Matches, Router, Sid};
+use crate::store::{Store, StreamKey};
+use crate::time::{Moment, Now};
+
+/// A stream's place among those that are served; another's when it is removed.
+pub type StreamIx = u32;
+
+/// A stream that is served.
+#[derive(Debug)]
+struct Served {
+    key: StreamKey,
+    config: StreamConfig,
+    /// Where it listens, in the router of streams.
+    listens: Vec<crate::router::SubId>,
+}
+
+/// Something to be sent to a client.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The connection that asked.
+    pub cid: u64,
+    /// Where it asked for it.
+    pub inbox: Box<[u8]>,
+    /// It may leave once the log is durable up to here.
+    pub known: Lsn,
+    /// What it says.
+    pub message: OneMessage,
+}
+
+/// A message that the broker publishes in its own name.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// Its subject.
+    pub subject: String,
+    /// Its payload.
+    pub payload: Vec<u8>,
+}
+
+/// JetStream, as far as it is not in the store.
+#[derive(Debug)]
+pub struct JetStream {
+    streams: Vec<Option<Served>>,
+    by_name: HashMap<Box<str>, StreamIx, foldhash::fast::RandomState>,
+    router: Router,
+    /// Changes whenever a subject may be another stream's.
+    version: u64,
+    outgoing: Vec<Outgoing>,
+    announcements: VecDeque<Announcement>,
+    pulls: pulls::Pulls,
+    /// Requests to the API, and those that were refused.
+    requests: u64,
+    errors: u64,
+    ids: u64,
+}
+
+impl JetStream {
+    /// Serves the streams of a store.
+    pub fn new(store: &Store) -> JetStream {
+        let mut jetstream = JetStream {
+            streams: Vec::new(),
+            by_name: HashMap::default(),
+            router: Router::new(0),
+            version: 1,
+            outgoing: Vec::new(),
+            announcements: VecDeque::new(),
+            pulls: pulls::Pulls::default(),
+            requests: 0,
+            errors: 0,
+            ids: 0,
+        };
+        let mut all: Vec<(&str, StreamKey)> = store.streams().collect();
+        all.sort_unstable_by_key(|(name, _)| *name);
+        for (_, key) in all {
+            let info = store.stream_info(key);
+            let config = info.and_then(|info| StreamConfig::stored(&info.config));
+            if let Some(config) = config {
+                jetstream.add(key, config);
+            }
+        }
+        jetstream
+    }
+
+    /// Changes whenever [`JetStream::stream_of`] may give another answer than before.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The stream that stores messages of this subject.
+    pub fn stream_of(&self, subject: &[u8]) -> Option<StreamIx> {
+        let mut matches = Matches::new();
+        self.router.matches(subject, &mut matches);
+        let interest = self.router.interest_at(*matches.first()?);
+        self.router.get(*interest.plain().first()?).map(|subscription| subscription.owner)
+    }
+
+    /// Carries out a request to the API, or an acknowledgement. Unknown if nobody is there to do it.
+    pub fn call(&mut self, store: &mut Store, call: &Call<'_>, now: Now) -> Handled {
+        if call.subject.starts_with(acks::ACK) {
+            return self.acknowledge(store, call, now);
+        }
+        self.request(store, call, now)
+    }
+
+    /// Takes what is to be sent to clients.
+    pub fn take_outgoing(&mut self) -> Vec<Outgoing> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// The next message that the broker publishes in its own name.
+    pub fn next_announcement(&mut self) -> Option<Announcement> {
+        self.announcements.pop_front()
+    }
+
+    fn add(&mut self, key: StreamKey, config: StreamConfig) -> StreamIx {
+        let free = self.streams.iter().position(Option::is_none);
+        let ix = free.unwrap_or(self.streams.len()) as StreamIx;
+        if free.is_none() {
+            self.streams.push(None);
+        }
+        let listens = self.listen(ix, &config);
+        self.by_name.insert(config.name.as_str().into(), ix);
+        self.streams[ix as usize] = Some(Served { key, config, listens });
+        ix
+    }
+
+    fn listen(&mut self, ix: StreamIx, config: &StreamConfig) -> Vec<crate::router::SubId> {
+        self.version += 1;
+        let subjects = config.subjects.iter();
+        subjects
+            .map(|subject| self.router.subscribe(ix, subject.as_bytes(), b"", Sid::new()))
+            .collect()
+    }
+
+    fn change(&mut self, ix: StreamIx, config: StreamConfig) {
+        let listens = self.listen(ix, &config);
+        let Some(Some(served)) = self.streams.get_mut(ix as usize) else { return };
+        served.config = config;
+        for id in std::mem::replace(&mut served.listens, listens) {
+            self.router.unsubscribe(id);
+        }
+    }
+
+    fn remove(&mut self, ix: StreamIx) {
+        let Some(served) = self.streams.get_mut(ix as usize).and_then(Option::take) else { return };
+        for id in served.listens {
+            self.router.unsubscribe(id);
+        }
+        self.by_name.remove(served.config.name.as_str());
+        self.version += 1;
+    }
+
+    fn find(&self, name: &str) -> Option<(StreamIx, &Served)> {
+        let ix = *self.by_name.get(name)?;
+        Some((ix, self.get(ix)?))
+    }
+
+    fn get(&self, ix: StreamIx) -> Option<&Served> {
+        self.streams.get(ix as usize)?.as_ref()
+    }
+
+    fn served(&self) -> impl Iterator<Item = &Served> {
+        self.streams.iter().flatten()
+    }
+
+    /// Answers a request once the log is durable up to `known`; with `promises` only if it will be. Refusals wait as well:
+    /// answers come in the order of the requests.
+    fn answer(&mut self, call: &Call<'_>, known: Lsn, promises: bool, payload: Vec<u8>) {
+        if !call.reply.is_empty() {
+            let (cid, inbox) = (call.cid, call.reply.into());
+            let message = OneMessage { payload, promises, ..OneMessage::default() };
+            self.outgoing.push(Outgoing { cid, inbox, known, message });
+        }
+    }
+}
+
+/// The time that JSON has: RFC 3339 in UTC; the zero time of nats-server for 0.
+fn timestamp(wall_ms: u64) -> String {
+    if wall_ms == 0 {
+        return "0001-01-01T00:00:00Z".to_owned();
+    }
+    Moment { wall_us: wall_ms.saturating_mul(1000), mono_us: 0 }.timestamp()
+}

@@ -1,0 +1,480 @@
+//! Consumers of streams: made, given messages, told what became of them, and removed.
+
+use std::sync::Arc;
+
+use super::consumers::ConsumerKey;
+use super::fetch::Unread;
+use super::fetched::Fetched;
+use super::indexes::SlotIx;
+use super::stream::{StreamKey, check_config};
+use super::stream_state::{AboutMessage, StreamEvent};
+use super::timers::Timer;
+use super::{Store, space_for, space_for_unit};
+use crate::consumer::{AckPolicy, ConsumerPolicy};
+use crate::error::{Error, Result};
+use crate::group::ranges;
+use crate::log::{Lsn, Space};
+use crate::mailbox::{Entry, Level};
+use crate::time::Now;
+use crate::wire::op::Op;
+use crate::wire::stamp::{Stamp, cause};
+use crate::wire::stream_ops::{
+    ConsumerDone, ConsumerGiven, ConsumerRemoved, ConsumerSet, encode_runs,
+};
+
+/// Most messages looked at for a consumer at once, wanted or not.
+const LOOKED_AT: usize = 4096;
+/// Most deadlines that end at once.
+const ENDED_AT_ONCE: usize = 1024;
+/// Most messages that a record names.
+const IN_A_RECORD: usize = 128;
+/// How long a consumer that could not be removed waits for the next try.
+const RETRY_MS: u64 = 1000;
+
+/// A consumer to be created, or changed.
+#[derive(Debug, Clone)]
+pub struct NewConsumer<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// How it behaves.
+    pub policy: ConsumerPolicy,
+    /// Its configuration as its creator said it.
+    pub config: &'a str,
+    /// The first message it may be given.
+    pub next: u64,
+    /// Messages before that which it is given first.
+    pub early: Vec<u64>,
+}
+
+/// A message that a consumer may be given next.
+#[derive(Debug, Clone, Copy)]
+pub struct Offer {
+    level: Level,
+    entry: Entry,
+    /// How often it will have been delivered then.
+    pub count: u32,
+}
+
+impl Offer {
+    /// Which message.
+    pub fn msg_id(&self) -> u64 {
+        self.entry.msg_id
+    }
+
+    /// Its bytes as stored.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.entry.len)
+    }
+}
+
+/// What a consumer says of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConsumerAck {
+    /// It has done with it.
+    Done,
+    /// It returns it, to be given again after a while or at once.
+    Return(Option<u64>),
+    /// It is still at work.
+    Progress,
+    /// It never wants it again, and why.
+    Terminate(String),
+}
+
+impl Store {
+    /// Creates a consumer, or changes the one of this name.
+    pub fn set_consumer(
+        &mut self,
+        stream: StreamKey,
+        new: &NewConsumer<'_>,
+        now: Now,
+    ) -> Result<ConsumerKey> {
+        self.tick(now);
+        check_config(new.config)?;
+        let missing = || Error::MailboxNotFound(format!("stream {}", stream.number));
+        let index = self.stream_slot(stream).ok_or_else(missing)?;
+        let address = self.address_of(index);
+        let mut policy = Vec::new();
+        new.policy.encode(&mut policy);
+        let early: Vec<u8> = new.early.iter().flat_map(|id| id.to_le_bytes()).collect();
+        let set = ConsumerSet {
+            stamp: Stamp { time_ms: now.wall_ms, address: &address },
+            consumer: new.name,
+            next: new.next,
+            policy: &policy,
+            config: new.config,
+            early: &early,
+        };
+        let op = Op::ConsumerSet(set);
+        self.log.reserve(space_for(&[&op]), Space::Store, now.wall_ms)?;
+        self.append(index, 0, &op);
+        let key = self.state.set_consumer(index, &set).ok().flatten().ok_or_else(missing)?;
+        self.state.count_pending(key);
+        self.state.note_consumer_use(key, now);
+        self.state.ready_consumers.insert(key);
+        Ok(key)
+    }
+
+    /// Removes a consumer; false if it is not there.
+    pub fn remove_consumer(&mut self, key: ConsumerKey, idle: bool, now: Now) -> Result<bool> {
+        let Some(slot) = self.state.consumer(key) else { return Ok(false) };
+        let (name, address) = (Arc::clone(&slot.name), self.address_of(key.slot));
+        let stamp = Stamp { time_ms: now.wall_ms, address: &address };
+        let cause = if idle { cause::EXPIRED } else { cause::DELETED };
+        let op = Op::ConsumerRemoved(ConsumerRemoved { stamp, consumer: &name, cause });
+        self.log.reserve(space_for(&[&op]), Space::Reclaim, now.wall_ms)?;
+        self.append(key.slot, 0, &op);
+        self.state.remove_consumer(key);
+        let stream = self.stream_name(key.slot);
+        let gone = StreamEvent::ConsumerGone { key, stream, consumer: name, idle };
+        self.state.stream_events.push_back(gone);
+        self.let_unwanted_go(key.slot, now)?;
+        Ok(true)
+    }
+
+    /// Where only messages stay that some consumer has not done with, others go.
+    fn let_unwanted_go(&mut self, index: SlotIx, now: Now) -> Result<()> {
+        let slot = self.state.slot(index).filter(|slot| slot.mailbox.policy().interest);
+        let Some(slot) = slot else { return Ok(()) };
+        let all: Vec<u64> = slot.mailbox.iter_from(0).map(|(_, entry)| entry.msg_id).collect();
+        let gone: Vec<u64> =
+            all.into_iter().filter(|id| !self.state.is_wanted(index, *id)).collect();
+        let address = self.address_of(index);
+        let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
+        for some in gone.chunks(IN_A_RECORD) {
+            let mut encoded = Vec::new();
+            ranges::encode_ids(some.iter().copied(), &mut encoded);
+            let op = Op::Removed { stamp, cause: cause::CONSUMED, ranges: &encoded };
+            self.log.reserve(space_for(&[&op]), Space::Reclaim, now.wall_ms)?;
+            self.append(index, 0, &op);
+            for &msg_id in some {
+                self.state.remove_message(index, msg_id);
+            }
+        }
+        Ok(())
+    }
+
+    /// How a consumer behaves.
+    pub fn consumer_policy(&self, key: ConsumerKey) -> Option<&ConsumerPolicy> {
+        self.state.consumer(key).map(|slot| &slot.consumer.policy)
+    }
+
+    /// So many requests wait for messages of a consumer.
+    pub fn set_waiting(&mut self, key: ConsumerKey, waiting: usize, now: Now) {
+        if let Some(slot) = self.state.consumer_mut(key) {
+            slot.consumer.waiting = waiting;
+            self.state.note_consumer_use(key, now);
+        }
+    }
+
+    /// Takes a consumer that may have something for those who wait.
+    pub fn next_ready_consumer(&mut self) -> Option<ConsumerKey> {
+        self.state.ready_consumers.pop_first()
+    }
+
+    /// A consumer may have something for those who wait.
+    pub fn mark_consumer(&mut self, key: ConsumerKey) {
+        self.state.ready_consumers.insert(key);
+    }
+
+    /// The next thing that others are to be told of consumers.
+    pub fn next_stream_event(&mut self) -> Option<StreamEvent> {
+        self.state.stream_events.pop_front()
+    }
+
+    /// What a consumer may be given next: what comes again first, then what is new, up to `most`. Nothing is given yet.
+    pub fn offers(&mut self, key: ConsumerKey, most: usize, now: Now) -> Result<Vec<Offer>> {
+        self.give_up_on_returned(key, now)?;
+        let mut offers = Vec::new();
+        let Some(slot) = self.state.slot_mut(key.slot) else { return Ok(offers) };
+        let Some((mailbox, consumer)) = slot.consumer_and_mailbox(key.id) else {
+            return Ok(offers);
+        };
+        let consumer = &mut consumer.consumer;
+        for msg_id in consumer.all_again().take(most) {
+            if let Some((level, entry)) = mailbox.get(msg_id) {
+                let count = consumer.count(msg_id).unwrap_or(0).saturating_add(1);
+                offers.push(Offer { level, entry, count });
+            }
+        }
+        let room = match consumer.policy.max_ack_pending as usize {
+            0 => most,
+            _ if consumer.policy.ack == AckPolicy::None => most,
+            limit => most.min(offers.len() + limit.saturating_sub(consumer.outstanding())),
+        };
+        let early: Vec<u64> = consumer.early().take(room.saturating_sub(offers.len())).collect();
+        for (level, entry) in early.into_iter().filter_map(|msg_id| mailbox.get(msg_id)) {
+            offers.push(Offer { level, entry, count: 1 });
+        }
+        if offers.len() >= room {
+            return Ok(offers);
+        }
+        let subjects = mailbox.subjects();
+        let mut next = consumer.next();
+        for (level, entry) in mailbox.iter_from(next).take(LOOKED_AT) {
+            let wanted = consumer.policy.filters.is_empty()
+                || subjects.is_some_and(|subjects| {
+                    let ix = subjects.of(entry.msg_id);
+                    let known = ix.and_then(|ix| Some((ix, subjects.get(ix)?)));
+                    known.is_some_and(|(ix, known)| consumer.wants(ix, &known.subject))
+                });
+            if wanted {
+                offers.push(Offer { level, entry, count: 1 });
+                if offers.len() >= room {
+                    return Ok(offers);
+                }
+            } else if offers.is_empty() {
+                next = entry.msg_id + 1;
+            }
+        }
+        if offers.is_empty() && next > consumer.next() {
+            consumer.pass_over(next);
+            if consumer.pending() > 0 {
+                self.state.ready_consumers.insert(key);
+            }
+        }
+        Ok(offers)
+    }
+
+    /// Reads what may be given. `None` if some was damaged and is gone: ask for offers again.
+    pub fn read_offers(&mut self, key: ConsumerKey, offers: &[Offer]) -> Result<Option<Fetched>> {
+        let picks: Vec<_> = offers.iter().map(|o| (o.level, o.entry, o.count)).collect();
+        let end = self.log.end();
+        match self.read(key.slot, &picks) {
+            Ok(mut batch) => {
+                batch.note(end);
+                Ok(Some(batch))
+            }
+            Err(Unread::Damaged) => Ok(None),
+            Err(Unread::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Messages are given to a consumer. Returns the number of the first of these deliveries and how many messages are to
+    /// come behind the last.
+    pub fn give(&mut self, key: ConsumerKey, offers: &[Offer], now: Now) -> Result<(u64, u64)> {
+        let Some(slot) = self.state.consumer(key) else { return Ok((0, 0)) };
+        let (name, address) = (Arc::clone(&slot.name), self.address_of(key.slot));
+        let first = slot.consumer.delivered().consumer + 1;
+        let stamp = Stamp { time_ms: now.wall_ms, address: &address };
+        for some in offers.chunks(IN_A_RECORD) {
+            let mut runs = Vec::new();
+            encode_runs(some.iter().map(|offer| (offer.msg_id(), offer.count)), &mut runs);
+            let given = ConsumerGiven { stamp, consumer: &name, runs: &runs };
+            let op = Op::ConsumerGiven(given);
+            self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms)?;
+            self.append(key.slot, 0, &op);
+            self.state.give(key, &given, now);
+        }
+        self.state.arm_consumer(key);
+        self.state.note_consumer_use(key, now);
+        if let Some(slot) = self.state.consumer_mut(key)
+            && !offers.is_empty()
+        {
+            slot.delivered_ms = now.wall_ms;
+        }
+        Ok((first, self.state.consumer(key).map_or(0, |slot| slot.consumer.pending())))
+    }
+
+    /// A consumer says something of a message it was given, by the number of that delivery. False if it was never given.
+    pub fn consumer_ack(
+        &mut self,
+        key: ConsumerKey,
+        (msg_id, number): (u64, u64),
+        ack: &ConsumerAck,
+        now: Now,
+    ) -> Result<bool> {
+        self.tick(now);
+        let Some(slot) = self.state.consumer(key) else { return Ok(false) };
+        let policy = &slot.consumer.policy;
+        let kind = policy.ack;
+        if msg_id >= slot.consumer.next() {
+            return Ok(false);
+        }
+        let hold_ms = policy.ack_wait_ms.max(policy.backoff_ms.first().copied().unwrap_or(0));
+        self.state.note_consumer_use(key, now);
+        if let Some(slot) = self.state.consumer_mut(key)
+            && matches!(ack, ConsumerAck::Done | ConsumerAck::Terminate(_))
+        {
+            slot.acked_ms = now.wall_ms;
+        }
+        let about =
+            self.about(key, msg_id).map(|about| AboutMessage { consumer_seq: number, ..about });
+        match ack {
+            ConsumerAck::Done if kind == AckPolicy::All => {
+                let all = self.state.consumer(key).map(|slot| slot.consumer.out_until(msg_id));
+                let all = all.unwrap_or_default();
+                self.finish(key, &all, cause::CONSUMED, now)?;
+            }
+            ConsumerAck::Done => self.finish(key, &[msg_id], cause::CONSUMED, now)?,
+            ConsumerAck::Terminate(reason) => {
+                self.finish(key, &[msg_id], cause::TERMINATED, now)?;
+                if let Some(about) = about {
+                    let event = StreamEvent::Terminated(about, reason.clone());
+                    self.state.stream_events.push_back(event);
+                }
+            }
+            ConsumerAck::Return(delay_ms) => {
+                let until = delay_ms.map(|ms| now.mono_ms.saturating_add(ms));
+                if let Some(about) = about {
+                    self.state.stream_events.push_back(StreamEvent::Returned(about));
+                }
+                self.set_deadline(key, msg_id, until);
+            }
+            ConsumerAck::Progress => {
+                self.set_deadline(key, msg_id, Some(now.mono_ms.saturating_add(hold_ms)));
+            }
+        }
+        Ok(true)
+    }
+
+    fn set_deadline(&mut self, key: ConsumerKey, msg_id: u64, until_ms: Option<u64>) {
+        if let Some(slot) = self.state.consumer_mut(key) {
+            slot.consumer.set_deadline(msg_id, until_ms);
+        }
+        self.state.arm_consumer(key);
+        if until_ms.is_none() {
+            self.state.ready_consumers.insert(key);
+        }
+    }
+
+    /// Messages are done with. Where the stream keeps them only for that, they go in the same step.
+    fn finish(&mut self, key: ConsumerKey, msg_ids: &[u64], cause: u8, now: Now) -> Result<()> {
+        let Some(slot) = self.state.consumer(key) else { return Ok(()) };
+        let name = Arc::clone(&slot.name);
+        let out: Vec<u64> =
+            msg_ids.iter().copied().filter(|id| slot.consumer.count(*id).is_some()).collect();
+        let address = self.address_of(key.slot);
+        let stamp = Stamp { time_ms: now.wall_ms, address: &address };
+        for some in out.chunks(IN_A_RECORD) {
+            let mut runs = Vec::new();
+            encode_runs(some.iter().map(|id| (*id, 1)), &mut runs);
+            let done = ConsumerDone { stamp, consumer: &name, cause, runs: &runs };
+            let gone = self.gone_with(key, some);
+            let mut encoded = Vec::new();
+            ranges::encode_ids(gone.iter().copied(), &mut encoded);
+            let removed =
+                Op::Removed { stamp: Some(stamp), cause: cause::CONSUMED, ranges: &encoded };
+            let op = Op::ConsumerDone(done);
+            let both = [(key.slot, &op), (key.slot, &removed)];
+            let unit = if gone.is_empty() { &both[..1] } else { &both[..] };
+            self.log.reserve(space_for_unit(unit), Space::Reclaim, now.wall_ms)?;
+            self.append_unit(unit);
+            self.state.done(key, &done);
+            for msg_id in gone {
+                self.state.remove_message(key.slot, msg_id);
+            }
+        }
+        self.state.arm_consumer(key);
+        if self.state.consumer(key).is_some_and(|slot| slot.consumer.waiting > 0) {
+            self.state.ready_consumers.insert(key);
+        }
+        Ok(())
+    }
+
+    /// The messages among these that go from the stream once this consumer has done with them.
+    fn gone_with(&mut self, key: ConsumerKey, msg_ids: &[u64]) -> Vec<u64> {
+        let Some(slot) = self.state.slot(key.slot) else { return Vec::new() };
+        let policy = slot.mailbox.policy();
+        let (work_queue, interest) = (policy.work_queue, policy.interest);
+        let stored = |id: &u64| slot.mailbox.get(*id).is_some();
+        let stored: Vec<u64> = msg_ids.iter().copied().filter(stored).collect();
+        if work_queue {
+            return stored;
+        }
+        if !interest {
+            return Vec::new();
+        }
+        stored.into_iter().filter(|id| !self.state.is_wanted_by_others(key, *id)).collect()
+    }
+
+    /// Lets messages that have come back and were delivered as often as allowed be.
+    fn give_up_on_returned(&mut self, key: ConsumerKey, now: Now) -> Result<()> {
+        let Some(slot) = self.state.consumer(key) else { return Ok(()) };
+        let consumer = &slot.consumer;
+        let most = consumer.policy.max_deliver;
+        if most == 0 || consumer.returned() == 0 {
+            return Ok(());
+        }
+        let over: Vec<u64> =
+            consumer.all_again().filter(|id| consumer.count(*id) >= Some(most)).collect();
+        let events: Vec<_> = over.iter().filter_map(|id| self.about(key, *id)).collect();
+        self.give_up_all(key, &over, now)?;
+        self.state.stream_events.extend(events.into_iter().map(StreamEvent::MaxDeliveries));
+        Ok(())
+    }
+
+    fn give_up_all(&mut self, key: ConsumerKey, msg_ids: &[u64], now: Now) -> Result<()> {
+        let Some(slot) = self.state.consumer(key) else { return Ok(()) };
+        let (name, address) = (Arc::clone(&slot.name), self.address_of(key.slot));
+        let stamp = Stamp { time_ms: now.wall_ms, address: &address };
+        for some in msg_ids.chunks(IN_A_RECORD) {
+            let mut runs = Vec::new();
+            encode_runs(some.iter().map(|id| (*id, 1)), &mut runs);
+            let cause = cause::MAX_DELIVER;
+            let done = ConsumerDone { stamp, consumer: &name, cause, runs: &runs };
+            let op = Op::ConsumerDone(done);
+            self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms)?;
+            self.append(key.slot, 0, &op);
+            self.state.done(key, &done);
+        }
+        self.state.arm_consumer(key);
+        Ok(())
+    }
+
+    /// Deadlines of a consumer have come: messages come back, or are given up.
+    pub(super) fn on_consumer_due(&mut self, timer: Timer, now: Now) {
+        let key = ConsumerKey { slot: timer.slot, id: timer.id };
+        let Some(slot) = self.state.consumer_mut(key) else { return };
+        slot.timer = None;
+        let ended = slot.consumer.end_deadlines(now.mono_ms, ENDED_AT_ONCE);
+        if ended > 0 {
+            // What cannot be written now is given up with the next look.
+            let _ = self.give_up_on_returned(key, now);
+            self.state.ready_consumers.insert(key);
+        }
+        self.state.arm_consumer(key);
+    }
+
+    /// A consumer goes if nobody has used it for long enough.
+    pub(super) fn on_consumer_idle(&mut self, timer: Timer, now: Now) {
+        let key = ConsumerKey { slot: timer.slot, id: timer.id };
+        let Some(slot) = self.state.consumer_mut(key) else { return };
+        slot.idle = None;
+        let inactive_ms = slot.consumer.policy.inactive_ms;
+        if inactive_ms == 0 {
+            return;
+        }
+        let used_ms = if slot.consumer.waiting > 0 { now.mono_ms } else { slot.used_ms };
+        let over_ms = used_ms.saturating_add(inactive_ms);
+        if now.mono_ms < over_ms {
+            self.state.look_at_consumer(key, over_ms);
+        } else if self.remove_consumer(key, true, now).is_err() {
+            self.state.look_at_consumer(key, now.mono_ms.saturating_add(RETRY_MS));
+        }
+    }
+
+    fn about(&self, key: ConsumerKey, msg_id: u64) -> Option<AboutMessage> {
+        let slot = self.state.consumer(key)?;
+        Some(AboutMessage {
+            stream: self.stream_name(key.slot),
+            consumer: Arc::clone(&slot.name),
+            stream_seq: msg_id + 1,
+            consumer_seq: slot.consumer.number(msg_id)?,
+            deliveries: slot.consumer.count(msg_id)?,
+        })
+    }
+
+    fn stream_name(&self, index: SlotIx) -> Arc<str> {
+        let name = self.state.slot(index).and_then(|slot| slot.mailbox.policy().stream.as_deref());
+        name.unwrap_or_default().into()
+    }
+
+    fn address_of(&self, index: SlotIx) -> smol_str::SmolStr {
+        self.state.slot(index).map(|slot| slot.mailbox.address.clone()).unwrap_or_default()
+    }
+
+    /// Where the log ends before what is done next.
+    pub fn known(&self) -> Lsn {
+        self.log.end()
+    }
+}

@@ -1,0 +1,200 @@
+//! Publishing to a stream: what is expected of it, its limits, and ids that came before.
+
+use super::indexes::SlotIx;
+use super::stream::StreamKey;
+use super::{Store, space_for};
+use crate::error::Error;
+use crate::log::{Log, Space};
+use crate::mailbox::{Discard, Level, Mailbox};
+use crate::time::Now;
+use crate::wire::mailbox_ops::SentOnce;
+use crate::wire::op::{Message, Op};
+
+/// The longest subject of a stored message, in bytes.
+pub const MAX_SUBJECT: usize = 8192;
+
+/// A message for a stream, and what its publisher expects of the stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Publish<'a> {
+    /// Its subject.
+    pub subject: &'a str,
+    /// Header lines, each with CRLF.
+    pub headers: &'a [u8],
+    /// The payload.
+    pub payload: &'a [u8],
+    /// Its id; empty for none.
+    pub id: &'a str,
+    /// The number of the last message before it.
+    pub last_seq: Option<u64>,
+    /// The id of the last message before it that has one.
+    pub last_id: Option<&'a str>,
+    /// The number of the last message before it whose subject is this.
+    pub last_of_subject: Option<(u64, &'a str)>,
+}
+
+/// What became of a published message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Published {
+    /// Its number in the stream, from 1.
+    pub seq: u64,
+    /// It was there already.
+    pub duplicate: bool,
+}
+
+/// Why a message was not stored.
+#[derive(Debug)]
+pub enum NotPublished {
+    /// The stream is not there.
+    NoStream,
+    /// The message is larger than the stream allows.
+    TooLarge,
+    /// The stream has as many messages as it may, and discards new ones.
+    MaxMessages,
+    /// The stream has as many bytes as it may, and discards new ones.
+    MaxBytes,
+    /// The last message has another number, this.
+    LastSeq(u64),
+    /// The last message has another id, this.
+    LastId(String),
+    /// It could not be written.
+    Failed(Error),
+}
+
+impl From<Error> for NotPublished {
+    fn from(error: Error) -> NotPublished {
+        NotPublished::Failed(error)
+    }
+}
+
+impl Store {
+    /// Stores a message in a stream.
+    pub fn publish_to(
+        &mut self,
+        key: StreamKey,
+        publish: &Publish<'_>,
+        now: Now,
+    ) -> Result<Published, NotPublished> {
+        self.tick(now);
+        let index = self.stream_slot(key).ok_or(NotPublished::NoStream)?;
+        self.check_expectations(index, publish)?;
+        if !publish.id.is_empty()
+            && let Some(Some(msg_id)) = self.state.sent_before(index, publish.id, now)
+        {
+            return Ok(Published { seq: msg_id + 1, duplicate: true });
+        }
+        let slot = self.state.slot(index).ok_or(NotPublished::NoStream)?;
+        let mailbox = &slot.mailbox;
+        let policy = mailbox.policy();
+        let size = (publish.headers.len() + publish.payload.len()) as u64;
+        if (policy.max_msg_size > 0 && size > policy.max_msg_size)
+            || publish.subject.len() > MAX_SUBJECT
+        {
+            return Err(NotPublished::TooLarge);
+        }
+        let address = mailbox.address.clone();
+        let msg_id = mailbox.next_id;
+        let message = Message {
+            msg_id,
+            sent_ms: now.wall_ms,
+            create_ms: now.wall_ms,
+            expires_ms: 0,
+            level: Level::NORMAL.number(),
+            address: &address,
+            key: publish.subject,
+            tags: "",
+            headers: publish.headers,
+            payload: publish.payload,
+        };
+        let len = Log::record_len(message.encoded_len()) as u64;
+        let mut gone = make_room(mailbox, publish.subject, len)?;
+        let nobody_wants_it = policy.interest && !slot.is_of_interest(publish.subject);
+        if nobody_wants_it && !gone.contains(&msg_id) {
+            gone.push(msg_id);
+        }
+        let op = Op::Message(message);
+        let sent = SentOnce { sent_ms: now.wall_ms, msg_id: Some(msg_id), id: publish.id };
+        let sent = Op::SentOnce(sent);
+        let noted = [(index, &sent)];
+        let with = if publish.id.is_empty() { &[][..] } else { &noted[..] };
+        let placed = if gone.is_empty() && with.is_empty() {
+            self.log.reserve(space_for(&[&op]), Space::Store, now.wall_ms)?;
+            Some(self.append(index, 0, &op))
+        } else {
+            self.append_with_removals(index, &op, &gone, &[], with, now)?
+        };
+        if let Some(placed) = placed {
+            self.state.put_message(index, &message, placed.into());
+        }
+        for msg_id in gone {
+            self.state.remove_message(index, msg_id);
+        }
+        if !publish.id.is_empty() {
+            self.state.note_sent(index, publish.id, now.wall_ms, Some(msg_id));
+        }
+        Ok(Published { seq: msg_id + 1, duplicate: false })
+    }
+
+    fn check_expectations(&self, index: SlotIx, publish: &Publish<'_>) -> Result<(), NotPublished> {
+        let Some(slot) = self.state.slot(index) else { return Err(NotPublished::NoStream) };
+        let mailbox = &slot.mailbox;
+        let last_seq = mailbox.next_id;
+        if publish.last_seq.is_some_and(|expected| expected != last_seq) {
+            return Err(NotPublished::LastSeq(last_seq));
+        }
+        if let Some((expected, subject)) = publish.last_of_subject {
+            let last = mailbox.last_of(subject).map_or(0, |msg_id| msg_id + 1);
+            if expected != last {
+                return Err(NotPublished::LastSeq(last));
+            }
+        }
+        if let Some(expected) = publish.last_id {
+            let sent_ids = mailbox.extras().and_then(|extras| extras.sent_ids.as_ref());
+            let newest = sent_ids.and_then(|ids| ids.newest()).map_or("", |sent| &sent.id);
+            if newest != expected {
+                return Err(NotPublished::LastId(newest.to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The messages that must go for one of `len` bytes to fit, oldest first; it goes itself where it never fits.
+fn make_room(mailbox: &Mailbox, subject: &str, len: u64) -> Result<Vec<u64>, NotPublished> {
+    let policy = mailbox.policy();
+    let most = policy.max_per_subject;
+    let mut gone = Vec::new();
+    if most > 0
+        && let Some((ix, known)) = mailbox.subjects().and_then(|subjects| subjects.find(subject))
+        && known.count >= most
+    {
+        let surplus = usize::try_from(known.count - most + 1).unwrap_or(usize::MAX);
+        gone.extend(mailbox.of_subject(ix, known.first).take(surplus));
+    }
+    if policy.max_msgs == 0 && policy.max_bytes == 0 {
+        return Ok(gone);
+    }
+    let freed = gone.iter().filter_map(|msg_id| mailbox.get(*msg_id));
+    let freed: u64 = freed.map(|(_, entry)| u64::from(entry.len)).sum();
+    let mut messages = mailbox.messages() as u64 + 1 - gone.len() as u64;
+    let mut bytes = mailbox.bytes.saturating_sub(freed) + len;
+    let mut oldest = mailbox.iter_from(0).map(|(_, entry)| entry);
+    while policy.is_exceeded(messages, bytes) {
+        if policy.discard == Discard::New {
+            let full = policy.max_msgs > 0 && messages > policy.max_msgs;
+            return Err(if full { NotPublished::MaxMessages } else { NotPublished::MaxBytes });
+        }
+        match oldest.next() {
+            Some(entry) if gone.contains(&entry.msg_id) => {}
+            Some(entry) => {
+                gone.push(entry.msg_id);
+                messages -= 1;
+                bytes -= u64::from(entry.len);
+            }
+            None => {
+                gone.push(mailbox.next_id);
+                break;
+            }
+        }
+    }
+    Ok(gone)
+}
