@@ -219,6 +219,11 @@ bench-push: $(DEVELOPED) ## Compare what mq9, JetStream and Redis push; results 
 	@.ci/require cargo cc
 	$(BIN)/python benches/pushes.py $(ARGS)
 
+.PHONY: bench-before
+bench-before: $(DEVELOPED) ## Compare mq9 with an earlier commit of itself, which is built below .build; ARGS=--report writes the page
+	@.ci/require cargo cc git
+	$(BIN)/python benches/before_after.py $(ARGS)
+
 .PHONY: bench-bystanders
 bench-bystanders: $(DEVELOPED) ## Measure SENDs beside others who keep Python busy; results land in .build/bench-bystanders
 	@.ci/require cargo cc
