@@ -24,12 +24,13 @@ fn later(ms: u64) -> Now {
 }
 
 fn open(disk: &SimDisk, now: Now) -> Store {
-    Store::open(Arc::new(disk.clone()) as Arc<dyn Disk>, options(), 7, now).unwrap()
+    Store::open(Arc::new(disk.clone()) as Arc<dyn Disk>, options(), 7, now)
+        .expect("the store opens")
 }
 
 fn create(store: &mut Store, policy: Policy) -> StreamKey {
     let new = NewStream { name: "S", config: r#"{"name":"S"}"#, policy };
-    store.create_stream(&new, START).unwrap()
+    store.create_stream(&new, START).expect("the stream is new")
 }
 
 fn publish(
@@ -55,11 +56,13 @@ fn subjects(store: &Store, key: StreamKey) -> Vec<(String, u64)> {
 /// What clients see of a stream.
 fn seen(store: &mut Store, key: StreamKey) -> (Vec<(u64, String)>, u64, u64) {
     store.check_invariants();
-    let info = store.stream_info(key).unwrap();
+    let info = store.stream_info(key).expect("the stream is there");
     let mut messages = Vec::new();
     for msg_id in 0..info.last_seq {
-        let Some(found) = store.stream_message(key, msg_id).unwrap() else { continue };
-        let (meta, message) = found.iter().next().unwrap();
+        let Some(found) = store.stream_message(key, msg_id).expect("messages can be read") else {
+            continue;
+        };
+        let (meta, message) = found.iter().next().expect("one message");
         messages.push((meta.msg_id + 1, message.key.to_owned()));
     }
     assert_eq!(messages.len() as u64, info.messages);
