@@ -52,6 +52,8 @@ __all__ = [
     "end_process_on_panic",
     "json_select",
     "list_activity",
+    "stream_detail",
+    "stream_names",
     "watch_mailboxes",
 ]
 

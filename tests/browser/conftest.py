@@ -17,7 +17,7 @@ CHROMIUM = os.environ.get("MQ9_CHROMIUM") or shutil.which("chromium") or shutil.
 PICTURES = Path(os.environ.get("MQ9_PICTURES", ".build/pictures"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("needs Chromium: make chromium")
@@ -27,7 +27,7 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def filled(serve_for_session: Serve, tmp_path_factory: pytest.TempPathFactory) -> Managed:
     """A broker with something of everything."""
     found = managed(serve_for_session, tmp_path_factory.mktemp("filled"))
@@ -38,7 +38,7 @@ def filled(serve_for_session: Serve, tmp_path_factory: pytest.TempPathFactory) -
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def locked(serve_for_session: Serve, tmp_path_factory: pytest.TempPathFactory) -> Managed:
     """A broker with operators, and a mailbox with a message."""
     found = managed(serve_for_session, tmp_path_factory.mktemp("locked"), OPERATORS)
