@@ -13,6 +13,7 @@ from typing import Any
 
 from nats.aio.client import Client as Nats
 
+from mq9.client.tasks import end_tasks
 from mq9.errors import AccessDenied, BrokerUnavailable, Mq9Error
 
 _REFUSED = ("authorization violation", "authentication")
@@ -106,8 +107,7 @@ async def open_first(
 
 async def _abandon(nats: Nats, attempt: Awaitable[None]) -> None:
     attempt = asyncio.ensure_future(attempt)
-    attempt.cancel()
-    await asyncio.gather(attempt, return_exceptions=True)
+    await end_tasks(attempt)
     # nats-py leaves the socket of an attempt that failed open.
     if nats._transport is not None:
         nats._transport.close()  # type: ignore[no-untyped-call]

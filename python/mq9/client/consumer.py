@@ -15,6 +15,7 @@ from mq9.client.fetching import Deliver
 from mq9.client.handlers import call, threads_for
 from mq9.client.in_flight import InFlight
 from mq9.client.message import Message
+from mq9.client.tasks import end_tasks
 from mq9.errors import (
     BrokerUnavailable,
     ClientClosed,
@@ -160,9 +161,7 @@ class Consumer:
             await self._tasks[0]
             await self._give_back(_PARTING_S if kind is None else _LAST_WORDS_S)
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end_tasks(*self._tasks)
 
     def __aiter__(self) -> Self:
         if not self._tasks:

@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 from mq9.client.handlers import call, threads_for
 from mq9.client.link import Link, RefusedError
 from mq9.client.sources import EndedError, Source
+from mq9.client.tasks import end_tasks
 from mq9.client.wire import Wire
 from mq9.errors import AccessDenied, BrokerUnavailable, InvalidField, Mq9Error
 
@@ -104,8 +105,7 @@ class Subscription(Generic[Item]):
     ) -> None:
         self._over = True
         if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+            await end_tasks(self._keeper)
         try:
             if kind is None:
                 await self._finish_current()

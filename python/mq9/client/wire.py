@@ -20,6 +20,7 @@ from nats.aio.msg import Msg
 
 from mq9.client.connecting import Access, open_connection, shown
 from mq9.client.refusals import refusal
+from mq9.client.tasks import end_tasks
 from mq9.errors import (
     AccessDenied,
     BrokerUnavailable,
@@ -129,8 +130,7 @@ class Wire:
         """Ends the connection; requests under way fail."""
         self._closed = True
         if self._reopening is not None:
-            self._reopening.cancel()
-            await asyncio.gather(self._reopening, return_exceptions=True)
+            await end_tasks(self._reopening)
         connection, self._nats = self._nats, None
         if connection is not None:
             await connection.close()
