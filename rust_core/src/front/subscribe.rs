@@ -39,8 +39,10 @@ impl Front {
         let Some(conn) = self.conn(id) else { return };
         let (cid, verbose) = (conn.cid, conn.terms.verbose);
         let permissions = conn.terms.permissions.clone();
+        // What counts is what it will hear, however that is written.
+        let heard = heard_as(subject);
         if (is_reserved(subject) && !is_fed(subject) && !is_broadcast(subject))
-            || permissions.as_ref().is_some_and(|rules| !rules.may_subscribe(subject, queue))
+            || permissions.as_ref().is_some_and(|rules| !rules.may_subscribe(&heard, queue))
         {
             self.write_err(id, &subscription_violation(subject, queue));
             return;
@@ -55,8 +57,7 @@ impl Front {
                 self.write_err(id, b"Invalid Subject");
                 return;
             }
-            let filtered = permissions.as_ref().is_some_and(|rules| rules.needs_filter(subject));
-            let heard = if is_reserved(subject) { heard_as(subject) } else { subject.into() };
+            let filtered = permissions.as_ref().is_some_and(|rules| rules.needs_filter(&heard));
             let subscription = self.router.subscribe(id, &heard, queue, sid.clone());
             self.totals.inserts += 1;
             if is_fed(subject) {

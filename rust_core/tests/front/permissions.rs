@@ -237,3 +237,22 @@ fn rules_are_checked_when_they_are_made() {
         PermissionsBuilder { publish_deny: list(&["a..b"]), ..PermissionsBuilder::default() };
     assert!(rules.build().unwrap_err().to_string().contains("a..b"));
 }
+
+#[test]
+fn broadcasts_to_all_by_another_sign_are_broadcasts_to_all() {
+    let mut server = Driver::new();
+    let publisher = server.client();
+    let subscribe_deny = list(&["$mq9.AI.BROADCAST.system.>"]);
+    server.permitting(PermissionsBuilder { subscribe_deny, ..PermissionsBuilder::default() });
+    let reader = server.client();
+    server.say(reader, "SUB $mq9.AI.BROADCAST.# 1\r\n");
+    for (event, seen) in [("system.down", false), ("task.new", true), ("system.a.b", false)] {
+        server.say(publisher, format!("PUB $mq9.AI.BROADCAST.{event} 0\r\n\r\n"));
+        assert_eq!(!server.hear(reader).is_empty(), seen, "{event}");
+    }
+    let subscribe_allow = Some(list(&["$mq9.AI.BROADCAST.*"]));
+    server.permitting(PermissionsBuilder { subscribe_allow, ..PermissionsBuilder::default() });
+    let narrow = server.client();
+    let error = "-ERR 'Permissions Violation for Subscription to \"$mq9.AI.BROADCAST.#\"'\r\n";
+    assert_eq!(server.say(narrow, "SUB $mq9.AI.BROADCAST.# 1\r\n"), error);
+}
