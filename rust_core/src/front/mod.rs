@@ -33,6 +33,7 @@ use crate::timer::Wheel;
 use buffer_pool::BufferPool;
 use conn::{Conn, Phase};
 pub use conn::{ConnStats, Terms};
+pub use output::Waiting;
 pub use permissions::{InvalidSubject, Permissions, PermissionsBuilder};
 pub use protocol_log::ProtocolLine;
 pub use push::{Outlet, Room, Subscribing};
@@ -442,6 +443,8 @@ impl Front {
             let offered =
                 conn.dirty || conn.write_deadline.is_some() || conn.phase == Phase::Closing;
             assert!(!waits || offered, "output of {} that nobody was told of", conn.cid);
+            let timed = conn.write_deadline.is_some() || conn.phase == Phase::Closing;
+            assert!(conn.in_flight == 0 || timed, "what {} was given has no end", conn.cid);
             assert!(!conn.dirty || self.dirty.contains(&(id as ConnId)), "offers of {}", conn.cid);
             assert!(
                 !conn.held || self.held.contains(&(id as ConnId)),

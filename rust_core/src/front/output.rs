@@ -9,6 +9,17 @@ use super::conn::{Conn, Phase};
 use super::{ConnId, Front};
 use crate::nats;
 
+/// How a connection's output stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waiting {
+    /// Bytes that a layer below has and has not reported to be gone.
+    pub below: usize,
+    /// The client must take something within the write deadline.
+    pub timed: bool,
+    /// The connection ends, and has a deadline for that.
+    pub ends: bool,
+}
+
 impl Front {
     /// A connection whose output should be offered to its socket.
     pub fn next_dirty(&mut self) -> Option<ConnId> {
@@ -61,6 +72,11 @@ impl Front {
     /// The socket has taken so many bytes and takes no more for now: within the write deadline it must.
     pub fn blocked(&mut self, id: ConnId, bytes: usize, now_us: u64) {
         self.written(id, bytes);
+        self.blocked_after(id, bytes, now_us);
+    }
+
+    /// A client that takes something gets the whole time again.
+    fn blocked_after(&mut self, id: ConnId, bytes: usize, now_us: u64) {
         if bytes > 0 || self.conn(id).is_some_and(|conn| conn.write_deadline.is_none()) {
             self.start_write_deadline(id, now_us);
         }
@@ -80,9 +96,9 @@ impl Front {
         }
     }
 
-    /// The layer below has got rid of some of what it had.
-    pub fn still_handed(&mut self, id: ConnId, now_us: u64) {
-        self.start_write_deadline(id, now_us);
+    /// The layer below has got rid of so many bytes of what it had, not all: within the write deadline it must.
+    pub fn blocked_below(&mut self, id: ConnId, bytes: usize, now_us: u64) {
+        self.blocked_after(id, bytes, now_us);
     }
 
     /// There is more output than was offered at once.
@@ -98,10 +114,20 @@ impl Front {
         self.note_room(id);
         let Some(conn) = self.conn(id) else { return };
         let waiting = !conn.unwritten().is_empty();
+        // The next that it does not take has the whole time again.
         self.unblocked(id);
         if waiting {
             self.mark_dirty(id);
         }
+    }
+
+    /// How a connection's output stands.
+    pub fn waiting(&self, id: ConnId) -> Waiting {
+        self.conn(id).map_or_else(Waiting::default, |conn| Waiting {
+            below: conn.in_flight,
+            timed: conn.write_deadline.is_some(),
+            ends: conn.phase == Phase::Closing,
+        })
     }
 
     /// Writes to a connection, as it is.

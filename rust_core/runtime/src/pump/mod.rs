@@ -158,6 +158,8 @@ impl Pump {
             }
             if readiness.write {
                 self.writable(id, now);
+                #[cfg(debug_assertions)]
+                self.check_output(id);
             }
             if readiness.read {
                 bytes += self.readable(id, now);
@@ -177,6 +179,8 @@ impl Pump {
         loop {
             while let Some(id) = self.engine.front_mut().next_dirty() {
                 self.flush(id, now);
+                #[cfg(debug_assertions)]
+                self.check_output(id);
             }
             let Some(event) = self.engine.next_event(now) else { break };
             self.handle(event, now);

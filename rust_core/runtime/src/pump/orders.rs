@@ -66,6 +66,14 @@ impl Pump {
         self.unsettled = true;
     }
 
+    /// Panics unless sockets and the engine agree on what is on its way. For tests: it looks at all connections.
+    pub fn check_invariants(&self) {
+        self.engine.check_invariants();
+        for id in 0..self.links.len() {
+            self.check_output(id as ConnId);
+        }
+    }
+
     /// The thread ends with this round.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;

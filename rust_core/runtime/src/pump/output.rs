@@ -60,50 +60,55 @@ impl Pump {
         self.end_if_written(id, now);
     }
 
-    /// Writes what lies below the layer: the handshake, INFO before it, what was encrypted and not taken. Whether the
-    /// socket took all of it.
-    pub(super) fn flush_raw(&mut self, id: ConnId, now: Moment) -> bool {
-        let Some(link) = self.links[id as usize].as_mut() else { return false };
-        if link.out.is_empty() {
-            return true;
+    /// Writes what lies below the layer: the handshake, INFO before it, alerts. What a socket did not take before goes
+    /// first, when the socket takes more.
+    pub(super) fn flush_raw(&mut self, id: ConnId, now: Moment) {
+        let Some(link) = self.links[id as usize].as_mut() else { return };
+        if link.blocked || link.out.is_empty() {
+            return;
         }
         match link::write(&link.socket, &link.out) {
-            Some(sent) if sent == link.out.len() => {
-                link.out = Vec::new();
-                true
-            }
+            Some(sent) if sent == link.out.len() => link.out = Vec::new(),
             Some(sent) => {
                 link.out.drain(..sent);
-                if sent > 0 {
-                    self.engine.front_mut().still_handed(id, now.mono_us);
-                }
+                self.engine.front_mut().blocked_below(id, sent, now.mono_us);
                 self.set_blocked(id, true);
-                false
             }
-            None => {
-                self.lost(id, None, now);
-                false
-            }
+            None => self.lost(id, None, now),
         }
     }
 
+    /// The socket takes more.
     pub(super) fn writable(&mut self, id: ConnId, now: Moment) {
+        let Some(link) = self.links[id as usize].as_mut() else { return };
+        if !std::mem::take(&mut link.blocked) {
+            return;
+        }
+        let had_some = !link.out.is_empty();
+        self.flush_raw(id, now);
         let Some(link) = self.link(id) else { return };
-        if !link.blocked {
-            return;
-        }
-        let was_handed = !link.out.is_empty();
-        if !self.flush_raw(id, now) {
-            return;
-        }
-        self.set_blocked(id, false);
-        let front = self.engine.front_mut();
-        if was_handed {
-            front.drained(id);
-        } else {
-            front.unblocked(id);
+        if had_some && !link.blocked {
+            self.engine.front_mut().drained(id);
         }
         self.flush(id, now);
+        if self.link(id).is_some_and(|link| !link.blocked) {
+            self.engine.front_mut().unblocked(id);
+            self.set_blocked(id, false);
+        }
+    }
+
+    /// Panics unless what waits for a socket is known to it, to the engine and to the clocks.
+    pub(super) fn check_output(&self, id: ConnId) {
+        let Some(link) = self.link(id) else { return };
+        let cid = link.cid;
+        let waiting = self.engine.front().waiting(id);
+        assert_eq!(link.blocked, link.watched.write, "{cid} is watched for what it waits for");
+        assert!(link.blocked || link.out.is_empty(), "{cid}: nobody writes what is left");
+        assert!(link.blocked || waiting.below == 0, "{cid}: output that went is thought to wait");
+        assert!(waiting.below == 0 || !link.out.is_empty(), "{cid}: output that went below");
+        let timed = waiting.timed || waiting.ends;
+        assert!(!link.blocked || timed, "{cid} may read nothing for ever");
+        assert!(link.blocked || !waiting.timed, "{cid} is cut off though it reads");
     }
 
     /// Writes what is left, and closes.

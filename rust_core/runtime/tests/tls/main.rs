@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod backpressure;
 mod certificates;
 mod handshakes;
 mod hostile;
