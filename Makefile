@@ -115,6 +115,10 @@ test-py: ## Run the Python tests, in some processes side by side
 chromium: ## Install Debian's Chromium and promtool, which the tests of the page and of alerts need
 	$(if $(filter 0,$(shell id -u)),,sudo) apt-get install --yes --no-install-recommends chromium prometheus
 
+.PHONY: postgres
+postgres: ## Install Debian's PostgreSQL, which the tests of copied dead letters start
+	$(if $(filter 0,$(shell id -u)),,sudo) apt-get install --yes --no-install-recommends postgresql
+
 .PHONY: test-py-together
 test-py-together: $(DEVELOPED) $(if $(GO),$(NATS_CLI_BUILT))
 	$(BIN)/pytest -n auto -p no:benchmark -m "not alone"

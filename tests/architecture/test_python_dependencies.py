@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "lake": {"spark", "pyspark", "pyarrow", "numpy", "pandas", "matplotlib"},
     "manage": {
         *("mq9", "nats", "numpy", "pydantic"),
-        *("fastapi", "starlette", "uvicorn", "prometheus_client"),
+        *("asyncpg", "fastapi", "starlette", "uvicorn", "prometheus_client"),
     },
     "cli": {"mq9", "errors", "client", "nats"},
     "mq9": {"_core", "client", "sync"},

@@ -55,6 +55,10 @@ class ResolvedReply(Reply):
     """Letters as JSON; without `next` it is the last part."""
 
     next: int | None = None
+    last: int | None = None
+    """The number of the last letter of this part, to go on behind it when there are more."""
+    newest: int | None = None
+    """The number of the newest letter there ever was."""
     letters: tuple[bytes, ...] = ()
 
     def json_bytes(self) -> bytes:
@@ -107,7 +111,18 @@ class DeadLetters:
         except MailboxNotFound:
             found = []
         following = found[-1].msg_id if len(found) == limit else None
-        return ResolvedReply(next=following, letters=tuple(bytes(each.payload) for each in found))
+        return ResolvedReply(
+            next=following,
+            last=found[-1].msg_id if found else None,
+            newest=self._newest(),
+            letters=tuple(bytes(each.payload) for each in found),
+        )
+
+    def _newest(self) -> int | None:
+        try:
+            return self._store.mailbox(RESOLVED).next_id - 1
+        except MailboxNotFound:
+            return None
 
     def _message(self, address: str, msg_id: int) -> Message | None:
         after = msg_id - 1 if msg_id else None

@@ -11,7 +11,7 @@ from mq9.config.authorization import authorization, read_accounts, read_authoriz
 from mq9.config.errors import ConfigError, quoted
 from mq9.config.export import read_export
 from mq9.config.jetstream import read_jetstream
-from mq9.config.management import read_management
+from mq9.config.management import read_dead_letters, read_management
 from mq9.config.monitoring import read_monitoring
 from mq9.config.options import Authorization, Options, Tls
 from mq9.config.parser import Parsed, parse_file, parse_text
@@ -246,6 +246,7 @@ MQ9_SETTINGS = {
     "export": Setting("export", read_export),
     "monitoring": Setting("monitoring", read_monitoring),
     "management": Setting("management", read_management),
+    "dead_letters": Setting("dead_letters", read_dead_letters),
     "replication": Setting("replication", read_replication),
 }
 

@@ -1,9 +1,9 @@
-"""The `management` block: the page, REST and metrics that `mq9 serve` starts beside itself.
+"""The blocks `management` and `dead_letters`: what `mq9 serve` starts beside itself, and what for.
 
-Owns its settings. What they mean, `mq9 manage` knows.
+Owns their settings. What they mean, `mq9 manage` knows.
 """
 
-from mq9.config.options import Management
+from mq9.config.options import DeadLetters, Management
 from mq9.config.reading import Notes, Setting, at, filled, integer, items, path, read_block
 from mq9.config.tree import Value
 
@@ -37,3 +37,25 @@ def read_management(value: Value, notes: Notes) -> Management | bool:
         return value.data
     found = read_block(value, "management", MANAGEMENT_SETTINGS, {}, notes).values
     return Management(**found)
+
+
+def _postgres(value: Value, notes: Notes) -> str:
+    text = filled(value, notes)
+    if not text.startswith(("postgres://", "postgresql://")):
+        raise at(value.place, 'expected a URL such as "postgres://user:password@host/database"')
+    return text
+
+
+DEAD_LETTERS_SETTINGS = {
+    "postgres": Setting("postgres", _postgres),
+    "broker": Setting("broker", filled),
+}
+"""Every name in that block."""
+
+
+def read_dead_letters(value: Value, notes: Notes) -> DeadLetters:
+    """The `dead_letters` block."""
+    found = read_block(value, "dead_letters", DEAD_LETTERS_SETTINGS, {}, notes).values
+    if "postgres" not in found:
+        raise at(value.place, "dead_letters needs postgres, the URL of a database")
+    return DeadLetters(**found)

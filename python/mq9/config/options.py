@@ -137,6 +137,16 @@ class Management:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeadLetters:
+    """Where dead letters are copied to, besides the mailboxes that keep them."""
+
+    postgres: str = field(repr=False)
+    """The URL of a PostgreSQL database."""
+    broker: str = "mq9"
+    """What tells this broker's letters from those of others in the same database."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """All settings of one server."""
 
@@ -228,6 +238,8 @@ class Options:
     """What finds agents by meaning; auto: the best one that is installed."""
     management: Management | bool | None = None
     """None: started if it is installed, unless the port was left to the system; False: never."""
+    dead_letters: DeadLetters | None = None
+    """None: dead letters are nowhere but in their mailboxes."""
     export: Export | None = None
     """None: no continuous export."""
 

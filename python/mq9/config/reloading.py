@@ -39,6 +39,7 @@ NEEDS_RESTART = (
     "embedder",
     "export",
     "management",
+    "dead_letters",
     "replication",
     "jetstream",
 )

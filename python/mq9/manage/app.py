@@ -5,8 +5,9 @@ Owns limits of size and time, the headers that keep a browser strict, and how er
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -22,6 +23,9 @@ from mq9.manage.follower import Follower
 from mq9.manage.link import BrokerGoneError, CredentialsError, Link, RefusedError
 from mq9.manage.problems import Problem
 from mq9.manage.settings import Settings
+
+if TYPE_CHECKING:
+    from mq9.manage.archive import Archive
 
 _PAGE = Path(__file__).parent / "page"
 _MAX_BODY = 2 << 20
@@ -45,14 +49,17 @@ def make_app(settings: Settings) -> FastAPI:
     """The application; it follows the broker while it runs."""
     follower = Follower(Link(settings, settings.user, settings.password))
     access, audit = Access(settings), Audit(settings.audit_file)
+    archive = _archive(settings, follower)
+    follower.archive = archive
 
     @asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.get_running_loop().create_task(follower.run())
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(each.run()) for each in (follower, archive) if each is not None]
         yield
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         await access.close()
         await follower.link.close()
         audit.close()
@@ -72,6 +79,14 @@ def make_app(settings: Settings) -> FastAPI:
     _add_errors(app)
     _add_limits(app, access)
     return app
+
+
+def _archive(settings: Settings, follower: Follower) -> "Archive | None":
+    if not settings.postgres:
+        return None
+    from mq9.manage.archive import Archive
+
+    return Archive(follower.link, follower.mirror, settings.postgres, settings.broker_name)
 
 
 def _add_page(app: FastAPI) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _ALONE_S = 60.0
 _NEW_LETTERS_S = 3600
+_ARCHIVE_GONE_S = 5.0
 _REDELIVERED = 0.05
 _MIN_DELIVERED = 100
 _DISK_FREE = 0.10
@@ -24,6 +25,7 @@ def attention(follower: "Follower") -> list[dict[str, Any]]:
         *_broker(follower),
         *_alone(follower),
         *_letters(follower),
+        *_archive(follower),
         *_growing(follower),
         *_redelivered(follower),
         *_disk(follower),
@@ -84,6 +86,19 @@ def _letters(follower: "Follower") -> list[dict[str, Any]]:
     newest = max(each["newest"] for each in reasons) if reasons else None
     return [
         _entry("dead_letters", "attention", text, since=newest, count=new,
+               link={"view": "dead-letters"})
+    ]  # fmt: skip
+
+
+def _archive(follower: "Follower") -> list[dict[str, Any]]:
+    archive = follower.archive
+    if archive is None or archive.gone_since is None:
+        return []
+    if time.time() - archive.gone_since < _ARCHIVE_GONE_S:
+        return []
+    text = f"Dead letters do not reach PostgreSQL: {archive.problem}"
+    return [
+        _entry("archive", "attention", text, since=archive.gone_since,
                link={"view": "dead-letters"})
     ]  # fmt: skip
 

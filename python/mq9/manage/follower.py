@@ -6,13 +6,16 @@ Owns when the broker is asked, and for how much: one page at a time, a few pages
 import asyncio
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mq9.manage.attention import attention
 from mq9.manage.letters import Letters
 from mq9.manage.link import BrokerGoneError, CredentialsError, Link, RefusedError
 from mq9.manage.mirror import Mirror
 from mq9.manage.series import STEP_S, Series
+
+if TYPE_CHECKING:
+    from mq9.manage.archive import Archive
 
 _LOG = logging.getLogger("mq9.manage")
 _EVERY_S = 1.0
@@ -30,6 +33,8 @@ class Follower:
         self.mirror = Mirror()
         self.series = Series()
         self.letters = Letters(link, self.mirror)
+        self.archive: Archive | None = None
+        """Where letters are copied to, if they are."""
         self.server: dict[str, Any] = {}
         """The broker's own figures, as of the last answer."""
         self.gone_since: float | None = time.time()

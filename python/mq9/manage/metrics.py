@@ -38,10 +38,22 @@ class _Broker(Collector):
         build = GaugeMetricFamily("mq9_build_info", "The version.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build
+        yield from self._archive()
         yield from self._server()
         yield from self._totals()
         yield from self._queues()
         yield from self._groups()
+
+    def _archive(self) -> Iterator[Metric]:
+        archive = self._follower.archive
+        if archive is None:
+            return
+        up = GaugeMetricFamily("mq9_archive_up", "Whether dead letters reach PostgreSQL.")
+        up.add_metric((), 0.0 if archive.gone_since is not None else 1.0)
+        yield up
+        copied = CounterMetricFamily("mq9_archive_letters", "Dead letters copied to PostgreSQL.")
+        copied.add_metric((), archive.copied)
+        yield copied
 
     def _server(self) -> Iterator[Metric]:
         varz = self._follower.server.get("varz", {})

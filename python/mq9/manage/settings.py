@@ -8,8 +8,10 @@ from pathlib import Path
 
 DEFAULT_LISTEN = "127.0.0.1:8055"
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
+DEFAULT_BROKER_NAME = "mq9"
 # Given by the environment, which other users of the machine cannot read.
 PASSWORD_VARIABLE = "MQ9_MANAGE_PASSWORD"
+POSTGRES_VARIABLE = "MQ9_MANAGE_POSTGRES"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,10 @@ class Settings:
     hosts: tuple[str, ...] = ()
     """Names that it answers to, besides the loopback interface's and the one it listens on."""
     audit_file: Path | None = None
+    postgres: str = field(default="", repr=False)
+    """The URL of a database that dead letters are copied to; empty: to none."""
+    broker_name: str = DEFAULT_BROKER_NAME
+    """What tells this broker's letters from those of others in the same database."""
     tls_ca: Path | None = None
     tls_pinned: bool = False
     """Whether `tls_ca` is the broker's own certificate, whatever names it has."""
@@ -73,12 +79,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--audit-file", type=Path, metavar="FILE", help="append a line there for each change"
     )
+    parser.add_argument(
+        "--postgres",
+        action="store_true",
+        help=f"copy dead letters to the database whose URL is in {POSTGRES_VARIABLE}",
+    )
+    parser.add_argument(
+        "--broker-name",
+        default=DEFAULT_BROKER_NAME,
+        metavar="NAME",
+        help="tells brokers apart that share such a database (default: %(default)s)",
+    )
     parser.add_argument("--until-stdin-ends", action="store_true", help=argparse.SUPPRESS)
 
 
 def from_arguments(arguments: argparse.Namespace) -> Settings:
     """The settings; ValueError if one is not usable."""
     host, port = parse_listen(arguments.listen)
+    postgres = os.environ.get(POSTGRES_VARIABLE, "") if arguments.postgres else ""
+    if arguments.postgres and not postgres:
+        raise ValueError(f"--postgres: set {POSTGRES_VARIABLE}, such as postgres://user@host/mq9")
     return Settings(
         server=arguments.nats_url,
         user=arguments.nats_user,
@@ -88,6 +108,8 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
         metrics_port=arguments.metrics_port,
         hosts=tuple(name.lower() for name in arguments.allow_host),
         audit_file=arguments.audit_file,
+        postgres=postgres,
+        broker_name=arguments.broker_name,
         tls_ca=arguments.nats_ca,
         tls_pinned=arguments.nats_pin,
         until_stdin_ends=arguments.until_stdin_ends,

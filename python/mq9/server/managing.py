@@ -16,10 +16,14 @@ from mq9.config import Management
 from mq9.server.auth import OWN_USER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mq9.server.running import Running
 
 _NEEDED = ("fastapi", "prometheus_client", "uvicorn")
+_NEEDED_FOR_POSTGRES = ("asyncpg",)
 _PASSWORD = "MQ9_MANAGE_PASSWORD"
+_POSTGRES = "MQ9_MANAGE_POSTGRES"
 _STOP_S = 3.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
@@ -46,12 +50,21 @@ class Managing:
         if wanted is False or (wanted is None and running.options.port < 0):
             return None
         options = wanted if isinstance(wanted, Management) else Management()
-        if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
-            need = ", ".join(missing)
-            log.info(
-                f"No management page: pip install 'mq9[manage]' brings what is missing ({need})"
+        copies = running.options.dead_letters is not None
+        if missing := _missing(_NEEDED):
+            text = (
+                f"No management page: pip install 'mq9[manage]' brings what is missing ({missing})"
             )
+            if copies:
+                log.error(f"{text}. Dead letters are not copied to PostgreSQL")
+            else:
+                log.info(text)
             return None
+        if copies and (missing := _missing(_NEEDED_FOR_POSTGRES)):
+            log.error(
+                "Dead letters are not copied to PostgreSQL: "
+                f"pip install 'mq9[postgres]' brings what is missing ({missing})"
+            )
         tls = running.options.tls
         if tls is not None and (tls.verify or tls.verify_and_map or tls.handshake_first):
             log.info("No management page: start `mq9 manage` yourself, with a certificate")
@@ -84,7 +97,7 @@ class Managing:
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command(),
-                    env={**os.environ, _PASSWORD: self._running.passwords.own},
+                    env={**os.environ, **self._secrets()},
                     stdin=asyncio.subprocess.PIPE,
                 )
                 status = await self._process.wait()
@@ -99,6 +112,13 @@ class Managing:
             pause = min(pause, _LONGEST_PAUSE_S)
             self._running.log.warn("management ended and is started again", status=status)
             await asyncio.sleep(pause)
+
+    def _secrets(self) -> dict[str, str]:
+        """What other users of the machine must not read: in the environment, not in arguments."""
+        secrets = {_PASSWORD: self._running.passwords.own}
+        if (letters := self._running.options.dead_letters) is not None:
+            secrets[_POSTGRES] = letters.postgres
+        return secrets
 
     def _command(self) -> list[str]:
         options, server = self._options, self._running.options
@@ -117,4 +137,11 @@ class Managing:
             command += ["--audit-file", str(options.audit_file)]
         for name in options.hosts:
             command += ["--allow-host", name]
+        letters = server.dead_letters
+        if letters is not None and not _missing(_NEEDED_FOR_POSTGRES):
+            command += ["--postgres", "--broker-name", letters.broker]
         return command
+
+
+def _missing(names: Iterable[str]) -> str:
+    return ", ".join(name for name in names if importlib.util.find_spec(name) is None)
