@@ -186,17 +186,20 @@ def fail_moving(monkeypatch: pytest.MonkeyPatch, plan: int, moves: int) -> None:
     """Has the power go after so many moves of a plan, when the next folder has just made room."""
     from mq9.lake.files import Files
 
-    move, plans, left = Files.move, 0, moves
+    rename, write, plans, left = Files._rename, Files.write_text, 0, moves
+
+    def planning(files: Files, name: str, text: str) -> None:
+        nonlocal plans
+        plans += name.endswith("plan.json")
+        write(files, name, text)
 
     def failing(files: Files, name: str, to: str) -> None:
-        nonlocal plans, left
-        if to.endswith("plan.json"):
-            plans += 1
-        elif plans == plan:
+        nonlocal left
+        if plans == plan and not to.startswith("_staging/"):
             left -= 1
             if left < 0:
-                files.remove(to)
                 raise OSError("the power went")
-        move(files, name, to)
+        rename(files, name, to)
 
-    monkeypatch.setattr(Files, "move", failing)
+    monkeypatch.setattr(Files, "write_text", planning)
+    monkeypatch.setattr(Files, "_rename", failing)

@@ -67,16 +67,16 @@ def test_what_was_planned_is_finished(
     from mq9.lake.files import Files
 
     stage(tables, 2, HOUR_7, HOUR_8)
-    left, move = moves, Files.move
+    left, rename = moves, Files._rename
 
     def failing(files: Files, name: str, to: str) -> None:
         nonlocal left
         left -= 1
         if left < 0:
             raise OSError("the power went")
-        move(files, name, to)
+        rename(files, name, to)
 
-    monkeypatch.setattr(Files, "move", failing)
+    monkeypatch.setattr(Files, "_rename", failing)
     with pytest.raises(OSError, match="the power went"):
         tables.commit([HOUR_7, HOUR_8])
     monkeypatch.undo()

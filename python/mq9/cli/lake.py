@@ -1,7 +1,13 @@
 """`mq9 lake`: tables, a report and answers from an export. Needs the extra `spark`."""
 
 import argparse
+import base64
+import datetime
+import decimal
 import importlib.util
+import json
+import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +58,20 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         'mq9 lake query export "select priority, sum(late) from sla group by priority"',
     )
     query.add_argument("sql", metavar="SQL", help="a query; the tables have their names")
+    query.add_argument(
+        "--limit",
+        type=_limit,
+        default=_MOST_ROWS,
+        metavar="ROWS",
+        help=f"print at most so many rows, and say if there are more ({_MOST_ROWS})",
+    )
+
+
+def _limit(text: str) -> int:
+    rows = int(text)
+    if rows < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return rows
 
 
 def _command(
@@ -102,13 +122,15 @@ def _targets(arguments: argparse.Namespace) -> dict[str, int]:
 def _build(arguments: argparse.Namespace) -> int:
     with _started(arguments, "mq9-build") as spark:
         from mq9.lake import batch
+        from mq9.lake.files import Busy
         from mq9.lake.folder import NoExport
         from mq9.lake.jobs import Progress
+        from mq9.lake.owner import Taken
 
         try:
             into = _tables(arguments)
             made = batch.run(spark, arguments.export, into, _targets(arguments), Progress())
-        except NoExport as error:
+        except (NoExport, Taken, Busy) as error:
             raise Failure(str(error), USAGE) from error
         _told(into, made.counts(), arguments)
     return OK
@@ -116,6 +138,8 @@ def _build(arguments: argparse.Namespace) -> int:
 
 def _stream(arguments: argparse.Namespace) -> int:
     with _started(arguments, "mq9-stream") as spark:
+        from pyspark.errors import StreamingQueryException
+
         from mq9.lake import folder, stream
         from mq9.lake.jobs import Progress
         from mq9.lake.tables import Tables
@@ -135,9 +159,19 @@ def _stream(arguments: argparse.Namespace) -> int:
             targets_ms=_targets(arguments),
             tell=Progress(),
         )
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            raise Failure(_said(error)) from error
         _told(into, Tables(spark, into).counts(), arguments)
     return OK
+
+
+def _said(error: Exception) -> str:
+    """What a micro-batch ended with: Spark tells all of its traceback, in Java."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    raised = [line for line in lines if line.startswith("mq9.")]
+    return raised[-1].partition(": ")[2] if raised else str(error)
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -160,15 +194,20 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def _query(arguments: argparse.Namespace) -> int:
     with _started(arguments, "mq9-query") as spark:
-        rows = _asked(spark, _tables(arguments), arguments.sql)
+        heads, rows = _asked(spark, _tables(arguments), arguments.sql, arguments.limit + 1)
+    if len(rows) > arguments.limit:
+        rows.pop()
+        sys.stderr.write(f"There are more than {arguments.limit:,} rows: see --limit\n")
     if arguments.json:
-        print_json(rows)
+        print_json([dict(zip(heads, map(_plain, row), strict=True)) for row in rows])
     elif rows:
-        table(list(rows[0]), [list(map(_cell, row.values())) for row in rows])
+        table(heads, [list(map(_cell, row)) for row in rows])
     return OK if rows else NOTHING
 
 
-def _asked(spark: "SparkSession", tables: str, sql: str) -> list[dict[str, Any]]:
+def _asked(
+    spark: "SparkSession", tables: str, sql: str, most: int
+) -> tuple[list[str], list[list[Any]]]:
     from pyspark.errors import PySparkException
 
     from mq9.lake.tables import Tables
@@ -177,12 +216,38 @@ def _asked(spark: "SparkSession", tables: str, sql: str) -> list[dict[str, Any]]
     if not names:
         raise Failure(f"{tables} has no tables yet: run `mq9 lake build` first", USAGE)
     try:
-        found = spark.sql(sql).limit(_MOST_ROWS).collect()
+        # With Arrow times keep their zone; rows of Spark have that of this machine.
+        found = spark.sql(sql).limit(most).toArrow()
     except PySparkException as error:
         said = str(error).split("\n", 1)[0]
         raise Failure(f"{said}\nThe tables are {', '.join(names)}.", USAGE) from error
-    return [row.asDict(recursive=True) for row in found]
+    columns = [column.to_pylist() for column in found.columns]
+    return found.column_names, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _plain(value: object) -> object:
+    """As JSON has it: exact numbers, times and days as ISO 8601, bytes as base64."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case decimal.Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+        case datetime.timedelta():
+            return value.total_seconds()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(name): _plain(inside) for name, inside in value.items()}
+        case list() | tuple():
+            return [_plain(inside) for inside in value]
+    return value
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else str(value)
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(_plain(value), ensure_ascii=False)
+    return str(value)

@@ -18,6 +18,7 @@ from mq9.lake.group_lag import counted, for_readers
 from mq9.lake.hourly import HourTable
 from mq9.lake.lifecycle import File, Into, Layout
 from mq9.lake.mailbox_hourly import mailbox_hourly
+from mq9.lake.owner import Owner
 from mq9.lake.summed import hour_tables
 from mq9.lake.tables import Hour, Tables, hour_folder, tasks_at_once
 from mq9.lake.touched import News, state, touched, without
@@ -29,10 +30,19 @@ ORPHAN_DAYS = 7
 
 
 def apply(
-    tables: Tables, files: Sequence[File], targets_ms: Mapping[str, int], tell: Tell
+    tables: Tables,
+    files: Sequence[File],
+    targets_ms: Mapping[str, int],
+    tell: Tell,
+    made_by: Owner,
 ) -> set[Hour]:
-    """Brings the tables up to date with new files; harmless if it was done before."""
-    tables.recover()
+    """Brings the tables up to date with new files; harmless if it was done before.
+
+    `made_by` is whose tables they are then, and how far they were before.
+    """
+    if not files:
+        tables.commit((), (), made_by=made_by)
+        return set()
     news = News.of(tables.spark, [file.path for file in files])
     ends = news.ends.localCheckpoint()
     ended = sorted(row["mailbox"] for row in ends.select("mailbox").distinct().collect())
@@ -42,14 +52,15 @@ def apply(
     _stage_lives(tables, files, hours, made)
     tell("message_lifecycle and the tables of hours")
     if not hours:
-        tables.commit(hours, (), [*others, "part_orphans"])
+        tables.commit(hours, (), [*others, "part_orphans"], made_by)
         return hours
     lives = tables.staged("message_lifecycle", tables.read("message_lifecycle"))
     parts = written(tables, made)
     dates = _stage_days(tables, parts, hours, tell)
     others += _stage_waits(tables, parts["part_asks"], lives, hours)
     _stage_state(tables, parts["part_cohorts"], hours, ended)
-    tables.commit(hours, dates, [*others, "part_orphans", "part_state", "part_mailboxes"])
+    others += ["part_orphans", "part_state", "part_mailboxes"]
+    tables.commit(hours, dates, others, made_by)
     return hours
 
 

@@ -3,9 +3,20 @@
 Knows no tables and no Spark. Runs on the driver and touches names, never data.
 """
 
+import fcntl
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
 import pyarrow.fs as pafs
 
 from mq9.spark.places import opened
+
+_LOCK = "_lock"
+
+
+class Busy(Exception):  # noqa: N818
+    """Another process is at work in the folder."""
 
 
 class Files:
@@ -14,6 +25,8 @@ class Files:
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/")
         self._system, self._inside = opened(self.root)
+        # Where folders are only parts of names, as on S3, each file is moved by itself.
+        self._renames = isinstance(self._system, pafs.LocalFileSystem | pafs.HadoopFileSystem)
 
     def path(self, name: str) -> str:
         """The full path of a name."""
@@ -39,6 +52,15 @@ class Files:
             if info.type == pafs.FileType.File and info.base_name.endswith(".parquet")
         )
 
+    def inside(self, name: str) -> list[str]:
+        """Names of all files in a folder, relative to it; also of those in folders inside."""
+        above = f"{self._at(name)}/"
+        return sorted(
+            info.path.removeprefix(above)
+            for info in self._listed(name, recursive=True)
+            if info.type == pafs.FileType.File
+        )
+
     def read_text(self, name: str) -> str:
         """The contents of a small file."""
         with self._system.open_input_stream(self._at(name)) as stream:
@@ -50,7 +72,8 @@ class Files:
         self._make_room(unfinished)
         with self._system.open_output_stream(self._at(unfinished)) as stream:
             stream.write(text.encode())
-        self.move(unfinished, name)
+        # In the place of an older one, which is there until this moment.
+        self._system.move(self._at(unfinished), self._at(name))
 
     def remove(self, name: str) -> None:
         """Removes a file or folder; nothing happens if there is none."""
@@ -60,19 +83,54 @@ class Files:
         elif kind != pafs.FileType.NotFound:
             self._system.delete_file(self._at(name))
 
-    def move(self, name: str, to: str) -> None:
-        """Gives a file or folder another name, in the place of whatever has that name."""
-        self.remove(to)
-        self._make_room(to)
-        if isinstance(self._system, pafs.S3FileSystem):
-            # There are no folders on S3: files are moved one by one.
-            for info in self._listed(name, recursive=True):
-                if info.type == pafs.FileType.File:
-                    inside = info.path.removeprefix(self._at(name))
-                    self._system.move(info.path, self._at(to) + inside)
+    def replace(self, name: str, new: str, files: Collection[str], old: str) -> None:
+        """Puts the folder `new`, which has these files, in the place of `name`; or removes it.
+
+        May be done again after it was cut off at any point. What was there goes to `old`, with one
+        rename: for readers the folder is missing only until the next rename.
+        """
+        if not self._renames:
+            self._replace_files(name, new, files)
+        elif not files or self.exists(new):
+            # Otherwise it was moved already, before a crash after which this is done again.
+            if self.exists(name):
+                self.remove(old)
+                self._rename(name, old)
+            if files:
+                self._rename(new, name)
+
+    def _replace_files(self, name: str, new: str, files: Collection[str]) -> None:
+        """File by file: each is there before those go that it takes the place of."""
+        for file in files:
+            if self.exists(f"{new}/{file}"):
+                self._rename(f"{new}/{file}", f"{name}/{file}")
+        for file in set(self.inside(name)).difference(files):
+            self.remove(f"{name}/{file}")
+        if not files:
             self.remove(name)
-        else:
-            self._system.move(self._at(name), self._at(to))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """For one process at a time; where the file system has no locks, for whoever asks."""
+        if not isinstance(self._system, pafs.LocalFileSystem):
+            yield
+            return
+        self._system.create_dir(self._inside, recursive=True)
+        lock = os.open(self._at(_LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Busy(
+                    f"another job is at work in {self.root}: run this one after it"
+                ) from None
+            yield
+        finally:
+            os.close(lock)
+
+    def _rename(self, name: str, to: str) -> None:
+        self._make_room(to)
+        self._system.move(self._at(name), self._at(to))
 
     def _make_room(self, name: str) -> None:
         self._system.create_dir(self._at(name).rpartition("/")[0], recursive=True)

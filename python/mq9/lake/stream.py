@@ -4,14 +4,18 @@ Spark keeps the place in the export; all else is in tables (`changes`). A micro-
 off is done again with the same files and gives the same tables: each row counts exactly once.
 """
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
+from mq9.lake import owner
 from mq9.lake.batch import silent
 from mq9.lake.changes import apply
+from mq9.lake.files import Files
 from mq9.lake.lifecycle import File
 from mq9.lake.sla import TARGETS_MS
 from mq9.lake.tables import Tables
@@ -39,8 +43,13 @@ def start(
     def bring(listed: DataFrame, number: int) -> None:
         files = [File(row["path"], row["size"]) for row in listed.collect()]
         tell(f"micro-batch {number}: {len(files)} files")
-        if files:
-            apply(Tables(here or listed.sparkSession, tables), files, targets_ms, tell)
+        # Spark's own name for a stream, which stays the same as long as its checkpoint.
+        stream = json.loads(Files(checkpoint).read_text("metadata"))["id"]
+        into = Tables(here or listed.sparkSession, tables)
+        with into.files.locked():
+            into.recover()
+            found = owner.let_stream(into.files, stream, number)
+            apply(into, files, targets_ms, tell, replace(found, stream=stream, batch=number))
 
     writer = (
         source.load(export)

@@ -1,22 +1,26 @@
 """The folder of tables: what is in it, and how a set of changes becomes visible, all or none.
 
 Changes are first written to `_staging`. When all are there a plan is written, and only then are old
-folders replaced by new ones. Whoever comes after a crash finishes a plan that is there and throws
-away a staging folder without one. So each change is made once, however often it is tried.
+folders put aside and new ones put in their place; the old are removed when all is done. Whoever
+comes after a crash finishes a plan that is there and throws away a staging folder without one. So
+each change is made once, however often it is tried.
 """
 
 import datetime
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
+from mq9.lake import owner
 from mq9.lake.files import Files
 from mq9.lake.output import rows_in
+from mq9.lake.owner import Owner
 
 # By hour of sending, one folder per hour. Parts are what others are made of, not for readers.
 HOURLY = (
@@ -52,6 +56,7 @@ FOR_READERS = tuple(name for name in TABLES if not name.startswith("part_"))
 
 _STAGING = "_staging"
 _PLAN = f"{_STAGING}/plan.json"
+_OLD = f"{_STAGING}/_old"
 
 Hour = tuple[str, int]
 
@@ -173,6 +178,7 @@ class Tables:
         hours: Iterable[Hour] | None,
         dates: Collection[datetime.date] | None = None,
         others: Iterable[str] = (),
+        made_by: Owner | None = None,
     ) -> None:
         """Puts what was staged in the place of the old: in these hours and days, or altogether.
 
@@ -188,16 +194,16 @@ class Tables:
             names += DAILY
         else:
             names += [f"{name}/date={date}" for name in DAILY for date in dates]
-        plan = {name: self.files.exists(f"{_STAGING}/{name}") for name in names}
+        plan = {
+            "folders": {name: self.files.inside(f"{_STAGING}/{name}") for name in names},
+            "owner": None if made_by is None else made_by.text(),
+        }
         self.files.write_text(_PLAN, json.dumps(plan))
         self._carry_out(plan)
         self.files.remove(_STAGING)
 
-    def _carry_out(self, plan: dict[str, bool]) -> None:
-        for name, replaced in plan.items():
-            staged = f"{_STAGING}/{name}"
-            if not replaced:
-                self.files.remove(name)
-            elif self.files.exists(staged):
-                # Not there any more: moved before the crash, after which this is done again.
-                self.files.move(staged, name)
+    def _carry_out(self, plan: dict[str, Any]) -> None:
+        for name, files in plan["folders"].items():
+            self.files.replace(name, f"{_STAGING}/{name}", files, f"{_OLD}/{name}")
+        if plan["owner"] is not None:
+            self.files.write_text(owner.NAME, plan["owner"])

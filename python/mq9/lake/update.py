@@ -19,6 +19,7 @@ from mq9.lake.dead_letter_report import dead_letter_report
 from mq9.lake.group_lag import group_lag
 from mq9.lake.hourly import HourTable
 from mq9.lake.mailbox_hourly import mailbox_hourly
+from mq9.lake.owner import Owner
 from mq9.lake.summed import schema
 from mq9.lake.tables import Tables
 from mq9.lake.waits import waits
@@ -71,7 +72,7 @@ def rebuild(tables: Tables, made: Sequence[HourTable], tell: Tell) -> None:
     hourly = staged["mailbox_hourly"]
     days = mailbox_days(hourly, dates_of(hourly), None)
     stage_all(tables, {"unread": unread(days)}, tell)
-    tables.commit(None)
+    tables.commit(None, made_by=Owner())
 
 
 def by_day(rows: DataFrame) -> DataFrame:

@@ -1,0 +1,64 @@
+"""A folder of tables is kept by `build` or by one stream: nothing is lost when they meet there."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.rows import Log
+from tests.spark.test_stream_for_months import piece
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def sent(export: Path, number: int) -> None:
+    piece(export, Log().send("a", number, number), number)
+
+
+def messages(spark: "SparkSession", tables: Path) -> int:
+    from mq9.lake.tables import Tables
+
+    rows = Tables(spark, str(tables)).read("message_lifecycle")
+    return 0 if rows is None else rows.count()
+
+
+def follow(spark: "SparkSession", export: Path, tables: Path, checkpoint: Path) -> None:
+    from mq9.lake import stream
+
+    folders = map(str, (export, tables, checkpoint))
+    assert stream.start(spark, *folders).awaitTermination(300)
+
+
+def test_a_build_and_a_stream_do_not_share_tables(spark: "SparkSession", tmp_path: Path) -> None:
+    from mq9.lake import batch
+    from mq9.lake.owner import Taken
+
+    export, tables, built = (tmp_path / name for name in ("export", "tables", "built"))
+    sent(export, 1)
+    follow(spark, export, tables, tables / "_checkpoint")
+    with pytest.raises(Taken, match="kept up to date by `mq9 lake stream`"):
+        batch.run(spark, str(export), str(tables))
+    sent(export, 2)
+    follow(spark, export, tables, tables / "_checkpoint")
+    assert messages(spark, tables) == 2
+    batch.run(spark, str(export), str(built))
+    with pytest.raises(Exception, match="was made by `mq9 lake build`"):
+        follow(spark, export, built, built / "_checkpoint")
+    assert messages(spark, built) == 2
+
+
+def test_a_stream_does_not_go_on_from_tables_that_lack_what_it_brought(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    export, checkpoint = tmp_path / "export", tmp_path / "checkpoint"
+    sent(export, 1)
+    follow(spark, export, tmp_path / "tables", checkpoint)
+    sent(export, 2)
+    with pytest.raises(Exception, match="lacks the 1 micro-batches"):
+        follow(spark, export, tmp_path / "others", checkpoint)
+    # From the beginning, with a place of its own, it brings everything.
+    follow(spark, export, tmp_path / "tables", tmp_path / "another")
+    assert messages(spark, tmp_path / "tables") == 2
+    sent(export, 3)
+    with pytest.raises(Exception, match="is not what this stream left there"):
+        follow(spark, export, tmp_path / "tables", checkpoint)
