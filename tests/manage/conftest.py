@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from tests.mail import Mail
 from tests.peers import Serve, Server, until
@@ -32,6 +33,20 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def own_address() -> str:
+    """An address of this machine that is not the loopback interface's: clients seem to come from
+    elsewhere."""
+    found = [
+        each.address
+        for interface in psutil.net_if_addrs().values()
+        for each in interface
+        if each.family == socket.AF_INET and not each.address.startswith("127.")
+    ]
+    if not found:
+        pytest.skip("needs an address beside that of the loopback interface")
+    return found[0]
+
+
 @dataclass
 class Managed:
     """A broker and where its management listens."""
@@ -51,10 +66,17 @@ class Managed:
 Manage = Callable[..., Managed]
 
 
-def managed(serve: Serve, folder: Path, config: str = "", port: int = -1) -> Managed:
+def managed(
+    serve: Serve,
+    folder: Path,
+    config: str = "",
+    port: int = -1,
+    host: str = "127.0.0.1",
+    more: str = "",
+) -> Managed:
     """Start a broker; returns when its management process follows it."""
     listen, audit = free_port(), folder / f"audit{free_port()}.jsonl"
-    block = f'management {{ listen: "127.0.0.1:{listen}", audit_file: "{audit}" }}'
+    block = f'management {{ listen: "{host}:{listen}", audit_file: "{audit}", {more} }}'
     server = serve(f"{config}\nmq9 {{ {block} }}\n", port=port)
     found = Managed(server, f"http://127.0.0.1:{listen}", audit)
     wait_healthy(found)
@@ -73,7 +95,7 @@ def wait_healthy(found: Managed) -> None:
 
 @pytest.fixture
 def manage(serve: Serve, tmp_path: Path) -> Manage:
-    return lambda config="", port=-1: managed(serve, tmp_path, config, port)
+    return lambda config="", port=-1, **more: managed(serve, tmp_path, config, port, **more)
 
 
 @pytest.fixture(scope="session")

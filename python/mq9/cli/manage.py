@@ -31,7 +31,9 @@ def _manage(arguments: argparse.Namespace) -> int:
         return USAGE
     try:
         from mq9.manage import process
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("mq9"):
+            raise
         print(f"mq9 manage: {MISSING}", file=sys.stderr)
         return USAGE
     return process.run(chosen)

@@ -58,6 +58,8 @@ class AccessReply(Reply):
     user: str = ""
     look: bool = False
     steer: bool = False
+    local: bool = False
+    """Whether that is so because nobody has to authenticate and the client is on this machine."""
 
 
 class Watch:
@@ -84,6 +86,7 @@ class Watch:
             user=user_of(client, self._server.options),
             look=is_operator(client, PREFIX + _LOOK),
             steer=is_operator(client, PREFIX + _STEER),
+            local=client is not None and client.is_local_operator,
         )
 
     def _all(self, start: int, limit: int) -> Steps:

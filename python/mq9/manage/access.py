@@ -11,12 +11,12 @@ import hashlib
 import ipaddress
 import secrets
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from starlette.requests import Request
 
+from mq9.manage.attempts import Attempts
 from mq9.manage.link import BrokerGoneError, CredentialsError, Link, RefusedError
 from mq9.manage.problems import Problem
 from mq9.manage.settings import Settings
@@ -30,10 +30,14 @@ _LONGEST_S = 12 * 3600
 _MAX_PEOPLE = 200
 # How long a user is taken to have the rights that the broker told of.
 _ROLE_S = 10.0
-_FAILURES = 10
-_FAILURES_S = 60.0
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]"}
+# What proxies add: who sends it is not on this machine, or need not be.
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_NOT_LOCAL = (
+    "this broker asks nobody who they are, so only clients of the same machine may use this, "
+    "by the name localhost and not through a proxy: give the broker users"
+)
 
 
 @dataclass
@@ -44,6 +48,8 @@ class Person:
     user: str
     look: bool = False
     steer: bool = False
+    local: bool = False
+    """Whether the rights are those of everybody on this machine, whatever the user said."""
     checked: float = 0.0
     began: float = field(default_factory=time.monotonic)
     used: float = field(default_factory=time.monotonic)
@@ -71,7 +77,7 @@ class Access:
         self._anonymous = Person(Link(settings), "")
         self._sessions: dict[str, Person] = {}
         self._basic: dict[bytes, Person] = {}
-        self._failures: dict[str, deque[float]] = {}
+        self._attempts = Attempts()
         self._checking = asyncio.Lock()
 
     async def close(self) -> None:
@@ -96,6 +102,9 @@ class Access:
         """Who sends a request that needs this right; a Problem if they may not."""
         person = await self._known(request)
         await self._learn(person)
+        if person.local and not _is_local(request):
+            # The rights are those of this process, which is on the same machine as the broker.
+            raise Problem(403, _NOT_LOCAL)
         if not person.look:
             if person is self._anonymous:
                 raise _sign_in("sign in as an operator of the broker")
@@ -103,7 +112,7 @@ class Access:
         if steer and not person.steer:
             raise Problem(403, "this user may look and not steer")
         person.used = time.monotonic()
-        person.address = _peer(request)
+        person.address = peer(request)
         return person
 
     async def _known(self, request: Request) -> Person:
@@ -113,18 +122,16 @@ class Access:
         cookie = request.cookies.get(COOKIE)
         if cookie is not None:
             person = self._sessions.get(cookie)
-            if person is None or person.is_over:
-                self._sessions.pop(cookie, None)
-                if not _is_local(request):
-                    raise _sign_in("the session has ended")
+            if person is not None and person.is_over:
+                await self._end(self._sessions, cookie)
+                person = None
+            if person is None:
                 return self._anonymous
             if request.method not in _SAFE:
                 token = request.headers.get(CSRF_HEADER, "")
                 if not secrets.compare_digest(token.encode(), person.csrf.encode()):
                     raise Problem(403, f"the header {CSRF_HEADER} is not that of the session")
             return person
-        if not _is_local(request):
-            raise _sign_in("sign in as an operator of the broker")
         return self._anonymous
 
     async def _learn(self, person: Person) -> None:
@@ -137,7 +144,7 @@ class Access:
             try:
                 told = await person.link.request("ADMIN.ACCESS")
             except (CredentialsError, RefusedError):
-                person.look = person.steer = False
+                person.look = person.steer = person.local = False
             except BrokerGoneError:
                 # What is known can still be looked at; a change asks the broker anyway.
                 if not person.look:
@@ -145,6 +152,9 @@ class Access:
                 return
             else:
                 person.look, person.steer = bool(told["look"]), bool(told["steer"])
+                person.local = bool(told.get("local", True))
+                # Where nobody has to prove a name, the one that was given means nothing.
+                person.user = "" if person.local else person.user
             person.checked = time.monotonic()
 
     async def _with_password(self, request: Request, given: str) -> Person:
@@ -152,53 +162,67 @@ class Access:
         # Only a hash is kept of what was given.
         name = hashlib.sha256(given.encode("utf-8", "replace")).digest()
         person = self._basic.get(name)
-        if person is None or person.is_over:
-            person = await self._open(request, user, password)
-            self._basic[name] = person
+        if person is not None and person.is_over:
+            await self._end(self._basic, name)
+            person = None
+        if person is None:
+            opened = await self._open(request, user, password)
+            person = self._basic.setdefault(name, opened)
+            if person is not opened:
+                # Another request of the same user was faster.
+                await opened.link.close()
             await self._shed(self._basic)
         return person
 
     async def sign_in(self, request: Request, user: str, password: str) -> tuple[str, Person]:
         """Begin a session; the cookie's value."""
         person = await self._open(request, user, password)
-        await self._learn(person)
-        if not person.look:
+        try:
+            await self._learn(person)
+            if person.local:
+                text = "this broker asks nobody who they are: there is nothing to sign in to"
+                raise Problem(403, text if _is_local(request) else _NOT_LOCAL)
+            if not person.look:
+                raise Problem(403, "this user is no operator of the broker")
+        except BaseException:
             await person.link.close()
-            raise Problem(403, "this user is no operator of the broker")
+            raise
         cookie = secrets.token_urlsafe(32)
         self._sessions[cookie] = person
         await self._shed(self._sessions)
         return cookie, person
 
-    async def sign_out(self, request: Request) -> None:
-        """End a session."""
-        person = self._sessions.pop(request.cookies.get(COOKIE, ""), None)
-        if person is not None:
-            await person.link.close()
+    async def sign_out(self, request: Request) -> Person | None:
+        """End a session; whose it was."""
+        return await self._end(self._sessions, request.cookies.get(COOKIE, ""))
 
     async def _open(self, request: Request, user: str, password: str) -> Person:
-        peer = _peer(request)
-        failures = self._failures.setdefault(peer, deque(maxlen=_FAILURES))
-        now = time.monotonic()
-        if len(failures) == _FAILURES and now - failures[0] < _FAILURES_S:
+        address = peer(request)
+        began = self._attempts.begin(address, user)
+        if began is None:
             raise Problem(429, "too many failed attempts; wait a minute")
-        if len(self._failures) > _MAX_PEOPLE:
-            self._failures.pop(next(iter(self._failures)))
         link = Link(self._settings, user, password)
         try:
             await link.open()
         except CredentialsError as error:
-            failures.append(now)
             raise _sign_in(str(error)) from None
+        except BrokerGoneError:
+            self._attempts.forgive(address, user, began)
+            raise
+        self._attempts.forgive(address, user, began)
         return Person(link, user)
+
+    async def _end(self, people: dict[K, Person], name: K) -> Person | None:
+        person = people.pop(name, None)
+        if person is not None:
+            await person.link.close()
+        return person
 
     async def _shed(self, people: dict[K, Person]) -> None:
         """End sessions that are over, and the oldest of too many."""
         ended = [name for name, person in people.items() if person.is_over]
         for name in ended + list(people)[: max(len(people) - _MAX_PEOPLE, 0)]:
-            person = people.pop(name, None)
-            if person is not None:
-                await person.link.close()
+            await self._end(people, name)
 
 
 def _sign_in(text: str) -> Problem:
@@ -225,12 +249,18 @@ def _name(host: str) -> str:
     return host.partition(":")[0]
 
 
-def _peer(request: Request) -> str:
+def peer(request: Request) -> str:
+    """The address that a request comes from."""
     return request.client.host if request.client else ""
 
 
 def _is_local(request: Request) -> bool:
+    """Whether this comes from the same machine, as far as can be told, and not through a proxy."""
+    if any(name in request.headers for name in _FORWARDED):
+        return False
+    if _name(request.headers.get("host", "")) not in _LOOPBACK:
+        return False
     try:
-        return ipaddress.ip_address(_peer(request)).is_loopback
+        return ipaddress.ip_address(peer(request)).is_loopback
     except ValueError:
         return False

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from mq9 import __version__
 from mq9.manage import models
-from mq9.manage.access import COOKIE, Access, Person
+from mq9.manage.access import COOKIE, Access, Person, peer
 from mq9.manage.asking import (
     PROBLEMS,
     Limit,
@@ -68,13 +68,20 @@ async def sign_in(
 ) -> models.Session:
     """Begin a session with the user and password of an operator of the broker."""
     access: Access = request.app.state.access
-    cookie, person = await access.sign_in(request, given.user, given.password)
-    secure = request.url.scheme == "https"
+    noted = {"user": given.user, "address": peer(request), "action": "sign in", "target": ""}
+    try:
+        cookie, person = await access.sign_in(request, given.user, given.password)
+    except Exception as error:
+        # One who goes on guessing must not fill the disk.
+        if not isinstance(error, Problem) or error.status != 429:
+            audit_of(request).note(**noted, result=f"failed: {error}")
+        raise
+    # A proxy that speaks TLS with the browser says so.
+    proto = request.headers.get("x-forwarded-proto", request.url.scheme)
+    secure = proto.strip().lower() == "https"
     response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=secure)
-    person.address = request.client.host if request.client else ""
-    audit_of(request).note(
-        user=person.user, address=person.address, action="sign in", target="", result="done"
-    )
+    person.address = peer(request)
+    audit_of(request).note(**noted, result="done")
     return _session(person)
 
 
@@ -82,7 +89,11 @@ async def sign_in(
 async def sign_out(request: Request, response: Response) -> models.Removed:
     """End the session."""
     access: Access = request.app.state.access
-    await access.sign_out(request)
+    person = await access.sign_out(request)
+    if person is not None:
+        audit_of(request).note(
+            user=person.user, address=peer(request), action="sign out", target="", result="done"
+        )
     response.delete_cookie(COOKIE)
     return models.Removed(removed=True)
 

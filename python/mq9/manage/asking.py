@@ -1,5 +1,6 @@
 """What all paths of the REST interface share: who asks, what they may, and the note of a change."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
@@ -54,6 +55,10 @@ async def change(
     result = "done"
     try:
         return await work()
+    except asyncio.CancelledError:
+        # The broker may have done it all the same: its answer did not come in time.
+        result = "unknown: it took too long"
+        raise
     except Exception as error:
         result = f"failed: {error}"
         raise

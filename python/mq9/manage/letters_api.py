@@ -91,12 +91,16 @@ async def replay_job(request: Request, _person: Looker, number: Number) -> model
 
 
 @router.delete("/v1/dead-letters/jobs/{number}")
-async def stop_job(request: Request, _person: Steerer, number: Number) -> models.Replayed:
+async def stop_job(request: Request, person: Steerer, number: Number) -> models.Replayed:
     """Stop a replay of many."""
     job = follower_of(request).letters.jobs.get(number)
     if job is None:
         raise Problem(404, "there is no such job")
     job.stopped = True
+    audit_of(request).note(
+        user=person.user, address=person.address, action="stop replay", target=str(number),
+        result=f"after {job.replayed} of {job.total}",
+    )  # fmt: skip
     return _replayed(job)
 
 
@@ -113,13 +117,13 @@ async def replay_all(
         raise Problem(409, text, found=len(found))
     audit = audit_of(request)
 
+    noted = {"user": person.user, "address": person.address, "target": given.queue or "all"}
+
     def ended(job: Job) -> None:
         result = f"{job.replayed} replayed, {job.failed} failed"
-        target = given.queue or "all"
-        audit.note(
-            user=person.user, address=person.address, action="replay", target=target, result=result
-        )
+        audit.note(**noted, action="replay", result=result)
 
+    audit.note(**noted, action="begin replay", result=f"of {len(found[: given.limit])}")
     job = letters.start(person.link, found[: given.limit], person.user, ended)
     if given.wait:
         await letters.finished(job)

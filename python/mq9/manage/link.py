@@ -53,10 +53,13 @@ class Link:
         self.gone_since: float | None = None
         """Since when the broker has not answered, in Unix seconds; None if it does."""
         self.used = time.monotonic()
+        self._closed = False
 
     async def open(self) -> None:
         """Connect; CredentialsError or BrokerGoneError if that fails."""
         async with self._opening:
+            if self._closed:
+                raise BrokerGoneError("the session has ended")
             if self._nats is not None and self._nats.is_connected:
                 return
             await self._drop()
@@ -128,7 +131,8 @@ class Link:
         return document
 
     async def close(self) -> None:
-        """End the connection."""
+        """End the connection for good: it does not come back for somebody who still asks."""
+        self._closed = True
         async with self._opening:
             await self._drop()
 

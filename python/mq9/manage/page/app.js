@@ -67,7 +67,8 @@ async function refresh() {
   const abort = page.abort = new AbortController();
   const late = setTimeout(() => { if (!page.data) draw(); }, SLOW_MS);
   try {
-    if (session.role && session.role !== 'none') {
+    if (!session.role) await readSession();
+    if (session.role !== 'none') {
       const state = await get('/v1/state', {}, abort.signal);
       const data = await view().load(context, abort.signal);
       if (turn !== page.turn) return;
@@ -88,7 +89,7 @@ async function refresh() {
 
 function schedule() {
   clearTimeout(page.timer);
-  if (!page.paused && !document.hidden && session.role && session.role !== 'none') page.timer = setTimeout(refresh, EVERY_MS);
+  if (!page.paused && !document.hidden && session.role !== 'none') page.timer = setTimeout(refresh, EVERY_MS);
 }
 
 async function signedOut() {
@@ -239,4 +240,4 @@ document.addEventListener('visibilitychange', () => { if (!document.hidden && !p
 
 setTheme();
 draw();
-readSession().catch(() => { page.serverGone = Date.now() / 1000; }).then(refresh);
+refresh();

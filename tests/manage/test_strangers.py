@@ -1,0 +1,138 @@
+"""Clients from elsewhere: where the broker asks nobody, they get nothing, whatever they say."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import psutil
+import pytest
+from tests.manage.conftest import OPERATORS, Manage, Managed, managed, own_address
+from tests.peers import Serve
+
+CREDENTIALS: tuple[dict[str, str], ...] = ({}, {"Authorization": "Basic eDp5"}, {"Cookie": "mq9_session=x"})
+
+
+@pytest.fixture(scope="module")
+def wide(serve_for_session: Serve, tmp_path_factory: pytest.TempPathFactory) -> Managed:
+    """A broker that asks nobody, with management that listens everywhere."""
+    folder = tmp_path_factory.mktemp("wide")
+    more = f'hosts: ["{own_address()}", "page.example"]'
+    found = managed(serve_for_session, folder, host="0.0.0.0", more=more)
+    with found.mail() as mail:
+        mail.done("MAILBOX.CREATE", {"name": "kept"})
+        mail.deliver("kept", b"x")
+    return found
+
+
+@pytest.fixture
+def stranger(wide: Managed) -> Iterator[httpx.Client]:
+    """A client that comes from the machine's own address, not from loopback."""
+    url = wide.url.replace("127.0.0.1", own_address())
+    with httpx.Client(base_url=url, timeout=20) as client:
+        yield client
+
+
+@pytest.mark.parametrize("headers", CREDENTIALS)
+@pytest.mark.parametrize("host", [None, "localhost", "127.0.0.1"])
+def test_a_stranger_neither_looks_nor_steers(
+    wide: Managed, stranger: httpx.Client, headers: dict[str, str], host: str | None
+) -> None:
+    """Credentials count for nothing where none are checked; the Host header is anybody's choice."""
+    with wide.mail() as mail:
+        sent = headers | ({"Host": host} if host else {})
+        for method, path in (
+            ("GET", "/v1/queues"),
+            ("GET", "/v1/queues/kept/messages"),
+            ("GET", "/v1/overview"),
+            ("GET", "/metrics"),
+            ("POST", "/v1/queues/kept/purge"),
+            ("DELETE", "/v1/queues/kept"),
+        ):
+            response = stranger.request(method, path, headers=sent)
+            assert response.status_code == 403, (method, path, response.text)
+        session = stranger.post("/v1/session", json={"user": "x", "password": "y"}, headers=sent)
+        assert session.status_code == 403, session.text
+        assert "set-cookie" not in session.headers
+        assert len(mail.done("MSG.QUERY.kept", {"since": 0})["messages"]) == 1
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "page.example"},
+        {"X-Forwarded-For": "198.51.100.7"},
+        {"Forwarded": "for=198.51.100.7"},
+        {"X-Real-IP": "198.51.100.7"},
+    ],
+)
+def test_a_proxy_on_the_same_machine_makes_nobody_local(
+    wide: Managed, headers: dict[str, str]
+) -> None:
+    with wide.client() as client:
+        assert client.get("/v1/queues").status_code == 200
+        for more in CREDENTIALS:
+            response = client.get("/v1/queues", headers=headers | more)
+            assert response.status_code == 403, response.text
+
+
+def test_who_proves_a_name_comes_from_anywhere(manage: Manage) -> None:
+    address = own_address()
+    found = manage(OPERATORS, host="0.0.0.0", more=f'hosts: ["{address}"]')
+    url = found.url.replace("127.0.0.1", address)
+    with httpx.Client(base_url=url, timeout=20) as client:
+        assert client.get("/v1/queues", auth=("boss", "boss-pw")).status_code == 200
+        assert client.get("/v1/queues", auth=("boss", "guess")).status_code == 401
+        assert client.get("/v1/queues").status_code == 401
+
+
+def test_a_cookie_behind_tls_is_secure(guarded: Managed) -> None:
+    given = {"user": "boss", "password": "boss-pw"}
+    with guarded.client() as client:
+        for proto, wanted in (("https", True), ("http", False)):
+            headers = {"X-Forwarded-Proto": proto}
+            session = client.post("/v1/session", json=given, headers=headers)
+            assert ("; secure" in session.headers["set-cookie"].lower()) is wanted
+
+
+def test_guesses_at_once_are_counted_as_those_one_by_one(guarded: Managed) -> None:
+    """And who guesses a password keeps nobody out but that user."""
+
+    def guess(number: int) -> int:
+        with guarded.client() as client:
+            return client.get("/v1/queues", auth=("nobody", f"guess{number}")).status_code
+
+    with ThreadPoolExecutor(40) as pool:
+        statuses = list(pool.map(guess, range(40)))
+    assert statuses.count(401) <= 10
+    assert set(statuses) == {401, 429}
+    with guarded.client() as client:
+        given = {"user": "boss", "password": "boss-pw"}
+        assert client.post("/v1/session", json=given).status_code == 200
+
+
+def test_no_connection_is_left_behind(manage: Manage) -> None:
+    found = manage(OPERATORS)
+    children = psutil.Process(found.server.pid).children()
+    [process] = [child for child in children if "manage" in child.cmdline()]
+
+    def to_broker() -> int:
+        return sum(
+            each.raddr.port == found.server.port
+            for each in process.net_connections("tcp")
+            if each.raddr and each.status == psutil.CONN_ESTABLISHED
+        )
+
+    def look(_number: int) -> int:
+        with found.client() as client:
+            return client.get("/v1/queues", auth=("boss", "boss-pw")).status_code
+
+    before = to_broker()
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(look, range(8))) == {200}
+    assert to_broker() == before + 1, "one user has one connection"
+    with found.client() as client:
+        session = client.post("/v1/session", json={"user": "eyes", "password": "eyes-pw"})
+        assert session.status_code == 200
+        assert to_broker() == before + 2
+        assert client.delete("/v1/session").status_code == 200
+        assert to_broker() == before + 1
