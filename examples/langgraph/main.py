@@ -28,22 +28,26 @@ DICTIONARY = {"good morning": "bonjour", "thank you": "merci"}
 
 def translate(url: str, ready: threading.Event) -> None:
     """The other agent: registers, answers one request, and ends. It is no model at all."""
-    with mq9.sync.Client(url) as client:
-        client.create_mailbox("translator", exist_ok=True)
-        client.register(
-            {
-                "name": "translator",
-                "mailbox": "translator",
-                "description": "Translates short English phrases into French.",
-            }
-        )
+    try:
+        with mq9.sync.Client(url) as client:
+            client.create_mailbox("translator", exist_ok=True)
+            client.register(
+                {
+                    "name": "translator",
+                    "mailbox": "translator",
+                    "description": "Translates short English phrases into French.",
+                }
+            )
+            ready.set()
+            with client.consume("translator", group="translators", deliver="earliest") as requests:
+                for request in requests:
+                    answer = DICTIONARY.get(request.text.lower(), "I do not know that phrase.")
+                    client.send(request.headers["mq9-reply-to"], answer)
+                    client.ack(request)
+                    return
+    finally:
+        # Nobody waits for an agent that has failed.
         ready.set()
-        with client.consume("translator", group="translators", deliver="earliest") as requests:
-            for request in requests:
-                answer = DICTIONARY.get(request.text.lower(), "I do not know that phrase.")
-                client.send(request.headers["mq9-reply-to"], answer)
-                client.ack(request)
-                return
 
 
 def scripted(state: MessagesState) -> dict[str, list[AIMessage]]:
@@ -113,7 +117,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with broker() as url:
         ready = threading.Event()
-        other = threading.Thread(target=translate, args=(url, ready))
+        # If the conversation fails, nobody asks it, and it does not keep the program.
+        other = threading.Thread(target=translate, args=(url, ready), daemon=True)
         other.start()
         ready.wait()
         run(url, arguments.model)

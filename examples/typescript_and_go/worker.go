@@ -36,6 +36,11 @@ func ask(nc *nats.Conn, command string, body any) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return accepted(reply)
+}
+
+// accepted reads an answer, and returns what it refuses as an error.
+func accepted(reply *nats.Msg) (*answer, error) {
 	result := new(answer)
 	if err := json.Unmarshal(reply.Data, result); err != nil {
 		return nil, err
@@ -44,6 +49,19 @@ func ask(nc *nats.Conn, command string, body any) (*answer, error) {
 		return nil, errors.New(result.Error)
 	}
 	return result, nil
+}
+
+// send sends one message; an answer that refuses it is an error.
+func send(nc *nats.Conn, address, key, text string) error {
+	msg := nats.NewMsg("$mq9.AI.MSG.SEND." + address)
+	msg.Data = []byte(text)
+	msg.Header.Set("mq9-key", key)
+	reply, err := nc.RequestMsg(msg, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	_, err = accepted(reply)
+	return err
 }
 
 // count is the work: how many words a text has.
@@ -74,10 +92,8 @@ func run(url, mailbox string) error {
 			if job.Payload == "stop" {
 				return nil // It stays in the mailbox for the other workers.
 			}
-			reply := nats.NewMsg("$mq9.AI.MSG.SEND." + job.Headers["reply-to"][0])
-			reply.Data = []byte(count(job.Payload))
-			reply.Header.Set("mq9-key", job.Headers["job"][0])
-			if _, err := nc.RequestMsg(reply, 10*time.Second); err != nil {
+			name := job.Headers["job"][0]
+			if err := send(nc, job.Headers["reply-to"][0], name, count(job.Payload)); err != nil {
 				return err
 			}
 			// Acknowledged last: if this process dies before, another worker gets the job.
@@ -85,7 +101,7 @@ func run(url, mailbox string) error {
 			if _, err := ask(nc, "MSG.ACK."+mailbox, ack); err != nil {
 				return err
 			}
-			fmt.Printf("go: counted the words of job %s\n", job.Headers["job"][0])
+			fmt.Printf("go: counted the words of job %s\n", name)
 		}
 	}
 }

@@ -7,6 +7,7 @@ client; everything else is `mq9.Client`. docs/migrate-robustmq.md lists what dif
 import asyncio
 import contextlib
 import enum
+import inspect
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,13 +19,25 @@ from mq9.client import Client
 from mq9.client import Message as Given
 from mq9.client.client import Options
 from mq9.client.fetching import Deliver
-from mq9.errors import ClientClosed, Mq9Error
+from mq9.client.tasks import end_tasks
+from mq9.errors import (
+    BrokerUnavailable,
+    ClientClosed,
+    Mq9Error,
+    NoResponders,
+    RequestTimeout,
+)
 
 __all__ = ["Consumer", "Message", "Mq9Client", "Mq9Error", "Priority"]
 
 _RETRY_S = 1.0
+_LEASE_S = 30.0
+_RENEWAL_S = 5.0
 _DELAYED = -1
 _URGENT_LEVEL = 3
+
+_PASSING = (BrokerUnavailable, RequestTimeout)
+_FINAL = (ClientClosed, NoResponders)
 
 _logger = logging.getLogger("mq9.client")
 
@@ -55,7 +68,7 @@ class Message:
 
 
 Handler = Callable[[Message], Awaitable[None]]
-ErrorHandler = Callable[[Message, Exception], Awaitable[None]]
+ErrorHandler = Callable[[Message, Exception], Awaitable[None] | None]
 
 
 class Consumer:
@@ -75,7 +88,11 @@ class Consumer:
         """Handle messages from now on; called by `Mq9Client.consume`."""
 
         async def run() -> None:
-            await work
+            try:
+                await work
+            except Exception:
+                # Nobody waits for this task who could be told.
+                _logger.exception("the consumer has ended")
 
         self._task = asyncio.create_task(run())
 
@@ -207,33 +224,28 @@ class Mq9Client:
         async def handle(message: Message) -> None:
             try:
                 await handler(message)
-                if auto_ack or group_name is None:
-                    await self._client.ack(
-                        address=mail_address, group=group, msg_ids=[message.msg_id], only=True
-                    )
             except Exception as error:
-                if error_handler is None:
-                    _logger.exception("the handler of message %d failed", message.msg_id)
-                else:
-                    with contextlib.suppress(Exception):
-                        await error_handler(message, error)
+                await self._failed(message, error, error_handler)
                 # Without this it would come again at once, and again.
                 with contextlib.suppress(Mq9Error):
                     await self._client.nak(
                         address=mail_address, group=group, msg_ids=[message.msg_id], delay=_RETRY_S
                     )
-            else:
-                consumer.processed_count += 1
+                return
+            consumer.processed_count += 1
+            if auto_ack or group_name is None:
+                await self._acknowledge(mail_address, group, message.msg_id)
 
         async def work() -> None:
             while True:
                 try:
-                    messages = await self.fetch(
+                    given = await self._client.fetch(
                         mail_address,
-                        group_name=group,
+                        group=group,
                         deliver=deliver,
-                        num_msgs=num_msgs,
-                        max_wait_ms=max_wait_ms,
+                        max_msgs=num_msgs,
+                        max_wait=max_wait_ms / 1000,
+                        ack_wait=_LEASE_S,
                     )
                 except ClientClosed:
                     return
@@ -241,8 +253,15 @@ class Mq9Client:
                     _logger.error("messages of %s cannot be fetched: %s", mail_address, error)
                     await asyncio.sleep(_RETRY_S)
                     continue
-                for message in messages:
-                    await handle(message)
+                waiting = {message.msg_id: _message(message) for message in given}
+                # The last of a batch may have to wait for longer than its lease.
+                renewing = asyncio.create_task(self._renew(mail_address, group, waiting))
+                try:
+                    for message in tuple(waiting.values()):
+                        await handle(message)
+                        del waiting[message.msg_id]
+                finally:
+                    await end_tasks(renewing)
 
         async def work_and_tidy() -> None:
             try:
@@ -254,6 +273,40 @@ class Mq9Client:
 
         consumer.start(work_and_tidy())
         return consumer
+
+    async def _failed(
+        self, message: Message, error: Exception, error_handler: ErrorHandler | None
+    ) -> None:
+        if error_handler is None:
+            _logger.error("the handler of message %d failed", message.msg_id, exc_info=error)
+            return
+        try:
+            told = error_handler(message, error)
+            if inspect.isawaitable(told):
+                await told
+        except Exception:
+            _logger.exception("the error_handler of message %d failed", message.msg_id)
+
+    async def _acknowledge(self, mail_address: str, group: str, msg_id: int) -> None:
+        """Tells that a message was handled; that is so, whatever the broker answers."""
+        while True:
+            try:
+                return await self._client.ack(
+                    address=mail_address, group=group, msg_ids=[msg_id], only=True
+                )
+            except Mq9Error as error:
+                if not isinstance(error, _PASSING) or isinstance(error, _FINAL):
+                    _logger.warning("message %d was handled, but: %s", msg_id, error)
+                    return None
+            await asyncio.sleep(_RETRY_S)
+
+    async def _renew(self, mail_address: str, group: str, waiting: Mapping[int, object]) -> None:
+        while True:
+            await asyncio.sleep(_RENEWAL_S)
+            for msg_id in tuple(waiting):
+                # One at a time: the handler may have settled the one it works on.
+                with contextlib.suppress(Mq9Error):
+                    await self._client.progress(address=mail_address, group=group, msg_ids=[msg_id])
 
     async def query(
         self,

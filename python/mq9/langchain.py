@@ -42,7 +42,8 @@ class Toolkit:
         self._portal = Portal(self._client.close)
         self._connecting: asyncio.Lock | None = None
         self._inbox = inbox
-        self._ready = False
+        self._connected_once = False
+        self._has_inbox = inbox is None
         self._tools = AgentTools(self._connected, inbox=inbox, group=group)
 
     def get_tools(self) -> list[BaseTool]:
@@ -67,11 +68,13 @@ class Toolkit:
     async def _connected(self) -> Client:
         self._connecting = self._connecting or asyncio.Lock()
         async with self._connecting:
-            if not self._ready:
+            # A step that failed is tried again by the next call; what was done stays done.
+            if not self._connected_once:
                 await self._client.connect()
-                if self._inbox is not None:
-                    await self._client.create_mailbox(self._inbox, exist_ok=True)
-                self._ready = True
+                self._connected_once = True
+            if not self._has_inbox:
+                await self._client.create_mailbox(self._inbox, exist_ok=True)
+                self._has_inbox = True
         return self._client
 
     def _tool(self, tool: Tool) -> BaseTool:

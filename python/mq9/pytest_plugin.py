@@ -28,8 +28,16 @@ def mq9_session_broker() -> "Iterator[Broker]":
 @pytest.fixture
 def mq9_broker(mq9_session_broker: "Broker") -> "Iterator[Broker]":
     """A broker that is empty when the test begins. It is one process for all tests."""
+    _make_run(mq9_session_broker)
     yield mq9_session_broker
+    _make_run(mq9_session_broker)
     mq9_session_broker.reset()
+
+
+def _make_run(broker: "Broker") -> None:
+    """A test may have killed it, which is no reason for the next to fail."""
+    if not broker.running:
+        broker.start()
 
 
 @pytest.fixture

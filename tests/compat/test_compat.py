@@ -8,7 +8,7 @@ import pytest
 from tests.pages import ROOT, blocks
 
 import mq9
-from mq9 import errors
+from mq9 import compat, errors
 from mq9.compat import Consumer, Message, Mq9Client, Mq9Error, Priority
 
 
@@ -90,6 +90,119 @@ async def test_a_consumer_handles_reports_and_stops(mq9_url: str) -> None:
         await consumer.stop()
         assert not consumer.is_running
         assert (handled, failed) == ([b"one", b"two", b"bad"], [(b"bad", "oops")])
+
+
+async def test_a_slow_handler_keeps_the_rest_of_its_batch(
+    mq9_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "_LEASE_S", 2.0)
+    monkeypatch.setattr(compat, "_RENEWAL_S", 0.1)
+    handled: list[bytes] = []
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        began.set()
+        await may_end.wait()
+        handled.append(message.payload)
+
+    async with Mq9Client(mq9_url) as client, mq9.Client(mq9_url) as other:
+        await other.create_mailbox("slow", ack_wait=2)
+        await other.send_many("slow", ["one", "two", "three"])
+        consumer = await client.consume("slow", handle, group_name="g", deliver="earliest")
+        await began.wait()
+        # Longer than the lease: another worker is given nothing.
+        assert await other.fetch("slow", group="g", max_wait=3.5) == []
+        may_end.set()
+        await until(lambda: consumer.processed_count == 3)
+        await consumer.stop()
+        assert handled == [b"one", b"two", b"three"]
+
+
+async def test_a_handler_that_succeeded_is_no_failure_whatever_becomes_of_the_acknowledgement(
+    mq9_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed: list[str] = []
+
+    async with Mq9Client(mq9_url) as client, mq9.Client(mq9_url) as other:
+        await other.create_mailbox("box")
+        await other.send("box", "x")
+
+        async def handle(_message: Message) -> None:
+            await other.remove_mailbox("box")
+
+        def on_error(_message: Message, error: Exception) -> None:
+            failed.append(str(error))
+
+        consumer = await client.consume(
+            "box", handle, group_name="g", deliver="earliest", error_handler=on_error
+        )
+        await until(lambda: "was handled, but" in caplog.text)
+        assert consumer.processed_count == 1
+        await consumer.stop()
+    assert failed == []
+
+
+async def test_an_error_handler_may_be_a_plain_function(mq9_url: str) -> None:
+    failed: list[str] = []
+
+    async def handle(_message: Message) -> None:
+        raise ValueError("oops")
+
+    async with Mq9Client(mq9_url) as client:
+        box = await client.mailbox_create()
+        await client.send(box, "x")
+        consumer = await client.consume(
+            box,
+            handle,
+            deliver="earliest",
+            error_handler=lambda _, error: failed.append(str(error)),
+        )
+        await until(lambda: failed)
+        await consumer.stop()
+    assert failed[0] == "oops"
+
+
+async def test_a_consumer_that_cannot_go_on_says_so(
+    mq9_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Mq9Client(mq9_url) as client:
+        box = await client.mailbox_create()
+        consumer = await client.consume(box, print, max_wait_ms="soon")  # type: ignore[arg-type]
+        await until(lambda: not consumer.is_running)
+    assert "the consumer has ended" in caplog.text
+    assert "TypeError" in caplog.text
+
+
+async def test_what_its_demos_do_works(mq9_url: str) -> None:
+    """Two agents: one registers, the other finds it by meaning, writes to it and is answered."""
+    async with Mq9Client(mq9_url) as worker, Mq9Client(mq9_url) as asker:
+        inbox = await worker.mailbox_create(name="demo.translator", ttl=300)
+        text = "Multilingual translation of documents; languages: EN, ZH, JA."
+        await worker.agent_register({"name": "demo.translator", "mailbox": inbox, "payload": text})
+        await worker.agent_register(
+            {"name": "demo.cook", "mailbox": "demo.cook", "payload": "Plans meals and shopping."}
+        )
+
+        async def work(message: Message) -> None:
+            asked = json.loads(message.payload)
+            await worker.send(asked["reply_to"], {"result": asked["text"].upper()})
+
+        consumer = await worker.consume(
+            inbox, work, group_name="workers", deliver="earliest", auto_ack=True
+        )
+        answers = await asker.mailbox_create(ttl=60)
+        found: list[dict[str, Any]] = []
+        async with asyncio.timeout(60):
+            # Cards are read one after the other.
+            while not found or found[0]["mailbox"] != inbox:
+                found = await asker.agent_discover(semantic="translate a document into Chinese")
+        await asker.send(found[0]["mailbox"], {"text": "hello", "reply_to": answers})
+        given: list[Message] = []
+        async with asyncio.timeout(60):
+            while not given:
+                given = await asker.fetch(answers, group_name="asker", deliver="earliest")
+        assert json.loads(given[0].payload) == {"result": "HELLO"}
+        await consumer.stop()
 
 
 async def test_a_consumer_without_a_group_misses_nothing_and_leaves_none(mq9_url: str) -> None:

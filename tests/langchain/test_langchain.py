@@ -12,6 +12,7 @@ pytest.importorskip("langchain_core", reason="needs the extra langchain")
 
 from langchain_core.tools import BaseTool
 from tests.pages import blocks
+from tests.peers import Serve
 
 from mq9.langchain import Toolkit
 from mq9.testing import Broker
@@ -101,6 +102,15 @@ def test_each_toolkit_acts_with_its_own_rights() -> None:
         ask(tools_of(bob)["send_message"], address="ann", body="hi")
         told = tools_of(bob)["fetch_messages"].invoke({"address": "ann"})
         assert "credentials do not allow" in told
+
+
+def test_a_refused_inbox_costs_one_connection(serve: Serve) -> None:
+    users = "users = [ { user: bob, password: b, permissions: { publish: _ } } ]"
+    server = serve(f"http: 127.0.0.1:-1\nauthorization {{ {users} }}")
+    with Toolkit(server.url, inbox="bob", user="bob", password="b") as bob:
+        for _ in range(3):
+            assert "do not allow" in tools_of(bob)["fetch_messages"].invoke({})
+        assert server.monitor("/varz")["connections"] == 1
 
 
 def test_the_example_of_the_page(mq9_url: str, capsys: pytest.CaptureFixture[str]) -> None:

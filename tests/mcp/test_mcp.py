@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from tests.pages import ROOT, blocks
 
 import mq9
 import mq9.sync
+from mq9.agent_tools import AgentTools
 from mq9.cli.parser import parser
+from mq9.client.agents import AgentPage
 from mq9.testing import Broker
 
 TOOLS = {
@@ -169,6 +172,61 @@ async def test_bodies_are_given_while_tokens_last_and_the_rest_can_be_read(mq9_u
         assert "max_tokens" in await refused(
             client, "fetch_messages", address="in", max_tokens=10**9
         )
+
+
+async def test_headers_keys_and_cards_count_as_well(mq9_url: str) -> None:
+    async with mq9.Client(mq9_url) as sender:
+        await sender.create_mailbox("in")
+        flood = {f"x-{n}": "flood" * 100 for n in range(60)}
+        for number in range(10):
+            answer_to = {"mq9-reply-to": "answers"}
+            await sender.send("in", "hi", key=f"{number}" * 100, headers=flood | answer_to)
+            await sender.send("in", "x" * 500_000)
+        long = {"description": "I do it. " * 20_000, "prices": ["high"] * 9000}
+        await sender.register({"mailbox": "in", "name": "n" * 5000, "address": "boss", **long})
+    async with Client(on_standard_input(mq9_url)) as client:
+        for ask_for in ("query_messages", "fetch_messages"):
+            given = await ask(client, ask_for, address="in", max_messages=100, max_tokens=500)
+            assert len(json.dumps(given)) < 500 * 4 + 400 * len(given["messages"])
+        first = given["messages"][0]
+        assert first["headers"] == {"mq9-reply-to": "answers"}
+        assert "headers" in first["left_out"]
+        # What could not be shown is not taken from others.
+        assert len(given["messages"]) < 5
+        read = await client.read_resource("mq9://inbox/in")
+        assert len(read.contents[0].text) < 20_000  # type: ignore[union-attr]
+        whole = await ask(client, "query_messages", address="in", msg_id=0, max_tokens=50_000)
+        assert len(whole["messages"][0]["headers"]) == 61
+        [found] = (await ask(client, "discover_agents", max_tokens=300))["agents"]
+        assert (found["address"], found["alive"], found["left_out"]) == ("in", True, ["prices"])
+        assert found["description"].startswith("I do it.")
+        assert len(json.dumps(found)) < 2000
+
+
+async def test_a_model_is_told_that_cards_are_still_read(mq9_url: str) -> None:
+    class Reading(mq9.Client):
+        async def discover_page(self, *given: Any, **named: Any) -> AgentPage:  # noqa: ANN401
+            return replace(await super().discover_page(*given, **named), pending=7)
+
+    async with Reading(mq9_url) as client:
+
+        async def connected() -> mq9.Client:
+            return client
+
+        found = json.loads(await AgentTools(connected).discover_agents())
+        assert found == {"agents": [], "total": 0, "not_read_yet": 7}
+
+
+async def test_what_cannot_be_undone_is_announced(mq9_url: str) -> None:
+    async with Client(on_standard_input(mq9_url)) as client:
+        said = {
+            tool.name: (tool.annotations.destructive_hint, tool.annotations.idempotent_hint)
+            for tool in (await client.list_tools()).tools
+            if tool.annotations
+        }
+    assert said["acknowledge_messages"] == (True, False)
+    assert said["register_agent"] == (False, True)
+    assert said["send_message"] == (False, False)
 
 
 async def test_agents_find_each_other(mq9_url: str) -> None:

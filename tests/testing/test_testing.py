@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -40,6 +42,52 @@ def test_a_test_finds_nothing_of_the_one_before(
     mq9_client.create_mailbox("inbox")
     mq9_client.register({"mailbox": "inbox", "name": f"agent {number}"})
     assert mq9_client.send("inbox", f"{number}") == 0
+
+
+def test_a_test_may_kill_the_broker(mq9_broker: Broker) -> None:
+    mq9_broker.kill()
+    assert not mq9_broker.running
+
+
+def test_the_next_finds_it_running_and_empty(
+    mq9_broker: Broker, mq9_client: mq9.sync.Client
+) -> None:
+    mq9_client.create_mailbox("inbox")
+    assert mq9_broker.mail("inbox") == []
+    assert mq9_broker._process is not None
+    mq9_broker._process.kill()
+    mq9_broker._process.wait()
+
+
+def test_a_broker_that_is_never_started_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    broker = Broker()
+    assert (broker.log, broker.running) == ("", False)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_waiting_for_many_reads_each_of_them_a_few_times(mq9_url: str) -> None:
+    read = 0
+
+    class Counting(mq9.Client):
+        async def query(self, *given: Any, **named: Any) -> list[mq9.Message]:  # noqa: ANN401
+            nonlocal read
+            found = await super().query(*given, **named)
+            read += len(found)
+            return found
+
+    async with Counting(mq9_url) as client:
+        await client.create_mailbox("many")
+        waiting = asyncio.create_task(wait_for_mail(client, "many", count=300, timeout=60))
+        for number in range(299):
+            await client.send("many", str(number), key="last" if number > 290 else None)
+        # Of a key only the newest is there, though all were seen as they came.
+        assert not waiting.done()
+        await client.send_many("many", ["x"] * 10)
+        assert len(await waiting) >= 300
+    assert read < 300 * 6
 
 
 def test_a_client_without_a_url_finds_the_broker(mq9_url: str) -> None:

@@ -1,16 +1,23 @@
-"""How much of a mailbox a model is shown: headlines of all messages, bodies while tokens last.
+"""How much a model is shown: a short line of each message or card, the rest while tokens last.
 
-Tokens are estimated, a little high for most texts: a model's own count is not known here.
+Whoever sends decides how long a body, a header or a card is, so all of it counts. Tokens are
+estimated, a little high for most texts: a model's own count is not known here.
 """
 
 import datetime
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mq9.client import Message
 
 HEADLINE_CHARACTERS = 100
+INBOX_TOKENS = 2000
 _ASCII_PER_TOKEN = 4
+_REPLY_TO = "mq9-reply-to"
+_LONGEST_ADDRESS = 256
+_NAME_CHARACTERS = 100
+_SAID_BY_BROKER = {"mailbox", "address", "alive"}
 
 
 def tokens(text: str) -> int:
@@ -37,11 +44,13 @@ def cut(text: str, most_tokens: int) -> str:
 def shown(messages: Iterable[Message], most_tokens: int) -> list[dict[str, Any]]:
     """Messages for a model: each has a headline, and a body as long as there are tokens for it.
 
-    A body that does not fit is cut, and says so by `rest_from`; those after it have none.
+    A body that does not fit is cut, and says so by `rest_from`; those after it have none. Keys,
+    tags and headers that do not fit are named by `left_out`.
     """
     entries = []
     for message in messages:
-        text, entry = _text(message), _about(message)
+        text = _text(message)
+        entry, most_tokens = _about(message, most_tokens)
         size = tokens(text)
         entry["tokens"] = size
         if size <= most_tokens:
@@ -59,35 +68,94 @@ def shown(messages: Iterable[Message], most_tokens: int) -> list[dict[str, Any]]
 
 def headlines(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Messages without bodies."""
-    return [
-        _about(message) | {"tokens": tokens(text), "headline": _headline(text)}
-        for message in messages
-        for text in (_text(message),)
-    ]
+    entries, left = [], INBOX_TOKENS
+    for message in messages:
+        text = _text(message)
+        entry, left = _about(message, left)
+        entries.append(entry | {"tokens": tokens(text), "headline": _headline(text)})
+    return entries
 
 
 def part(message: Message, start: int, most_tokens: int) -> dict[str, Any]:
     """One message from a character of its body on."""
     text = _text(message)
+    entry, most_tokens = _about(message, most_tokens)
     body = cut(text[start:], most_tokens)
-    entry = _about(message) | {"tokens": tokens(text), "body": body}
+    entry |= {"tokens": tokens(text), "body": body}
     if start + len(body) < len(text):
         entry["rest_from"] = start + len(body)
     return entry
 
 
-def _about(message: Message) -> dict[str, Any]:
+def cards(
+    found: Sequence[tuple[str, Mapping[str, Any], bool | None]], most_tokens: int
+) -> list[dict[str, Any]]:
+    """Agents for a model, each an address, a card and whether it is alive.
+
+    Each has its share of the tokens: a description that is longer is cut, other fields that do
+    not fit are named by `left_out`.
+    """
+    return [
+        _card(address, card, alive, most_tokens // len(found)) for address, card, alive in found
+    ]
+
+
+def _card(
+    address: str, card: Mapping[str, Any], alive: bool | None, most_tokens: int
+) -> dict[str, Any]:
+    entry: dict[str, Any] = {"address": address[:_LONGEST_ADDRESS]}
+    # A card says what it likes, but not where its agent is reached and whether it is alive.
+    rest = {name: value for name, value in card.items() if name not in _SAID_BY_BROKER}
+    if isinstance(name := rest.get("name"), str):
+        entry["name"] = name[:_NAME_CHARACTERS]
+        del rest["name"]
+    if isinstance(text := rest.get("description"), str):
+        entry["description"] = cut(text, most_tokens)
+        most_tokens -= tokens(entry["description"])
+        if len(entry["description"]) < len(text):
+            entry["description"] += "..."
+        del rest["description"]
+    taken, _ = _fitting(rest, most_tokens)
+    return entry | taken | {"alive": alive}
+
+
+def _about(message: Message, most_tokens: int) -> tuple[dict[str, Any], int]:
+    """What is known of a message besides its body, and the tokens that are left for that."""
     sent = datetime.datetime.fromtimestamp(message.create_time, datetime.UTC)
     entry: dict[str, Any] = {
         "msg_id": message.msg_id,
         "priority": message.priority,
         "sent": sent.strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    entry |= {"key": message.key} if message.key else {}
-    entry |= {"tags": list(message.tags)} if message.tags else {}
-    entry |= {"headers": dict(message.headers)} if message.headers else {}
     entry |= {"deliveries": message.deliveries} if message.deliveries > 1 else {}
-    return entry
+    headers = dict(message.headers)
+    answer_to = headers.get(_REPLY_TO, "")
+    # Without it nobody can answer: it is given whatever there is, as long as it can be an address.
+    always = {_REPLY_TO: answer_to} if 0 < len(answer_to) <= _LONGEST_ADDRESS else {}
+    wanted: dict[str, Any] = {}
+    wanted |= {"key": message.key} if message.key else {}
+    wanted |= {"tags": list(message.tags)} if message.tags else {}
+    wanted |= {"headers": headers} if headers and headers != always else {}
+    taken, most_tokens = _fitting(wanted, most_tokens)
+    entry |= taken
+    if always:
+        entry.setdefault("headers", always)
+    return entry, most_tokens
+
+
+def _fitting(fields: Mapping[str, Any], most_tokens: int) -> tuple[dict[str, Any], int]:
+    """The fields that fit, how many there are of the others, and the tokens that are left."""
+    taken: dict[str, Any] = {}
+    for name, value in fields.items():
+        size = tokens(json.dumps({name: value}, ensure_ascii=False))
+        if size <= most_tokens:
+            taken[name] = value
+            most_tokens -= size
+    left_out = [name[:_NAME_CHARACTERS] for name in fields if name not in taken]
+    if left_out:
+        most = 10
+        taken["left_out"] = left_out[:most] + (["..."] if len(left_out) > most else [])
+    return taken, most_tokens
 
 
 def _text(message: Message) -> str:

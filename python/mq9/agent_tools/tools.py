@@ -27,17 +27,20 @@ OwnAddress = Annotated[
 ]
 Tokens = Annotated[
     int,
-    Field(ge=0, le=100_000, description="At most so many tokens of message bodies in the answer"),
+    Field(ge=0, le=100_000, description="At most about so many tokens of content in the answer"),
 ]
 Seconds = Annotated[int, Field(ge=0)]
 
 _LONGEST_WAIT_S = 300
 _POLL_S = 5.0
 _MOST_MESSAGES = 100
+_BYTES_PER_TOKEN = 4
+_LEAST_BYTES = 64 * 1024
 
 _HINTS: dict[type[errors.Mq9Error], str] = {
     errors.MailboxNotFound: "Check the address, or make the mailbox with create_mailbox.",
-    errors.MailboxExists: "Choose another name, or leave the name out.",
+    errors.MailboxExists: "Choose another name, or give no ttl_seconds and no description to use "
+    "the one that is there.",
     errors.InvalidAddress: "Addresses have only lowercase letters, digits and single dots.",
     errors.NotGiven: "Only messages from fetch_messages or wait_for_mail can be acknowledged, and "
     "only until others were given them: fetch again.",
@@ -125,7 +128,8 @@ class AgentTools:
     ) -> str:
         """Create a mailbox where messages wait until somebody fetches them.
 
-        Returns its address. A mailbox that exists already is no error: you get its address.
+        Returns its address. If the mailbox exists already with these settings, you get its address
+        as well.
         """
         client = await self._connect()
         address = await client.create_mailbox(
@@ -197,8 +201,9 @@ class AgentTools:
     ) -> str:
         """Take the next messages from a mailbox, the most urgent first. Does not wait.
 
-        Bodies are given up to max_tokens; where one is cut or left out, `rest_from` is set: read
-        on with query_messages(msg_id=..., start=rest_from). Messages stay yours for 5 minutes:
+        Contents are given up to max_tokens. Where a body is cut or left out, `rest_from` is set:
+        read on with query_messages(msg_id=..., start=rest_from); `left_out` names what else is
+        missing. Messages stay yours for 5 minutes:
         call acknowledge_messages when you have dealt with them, or they come again. An answer goes
         to the address in the header mq9-reply-to, if there is one.
         """
@@ -323,24 +328,25 @@ class AgentTools:
         tags: Annotated[list[str] | None, Field(description="Only those with all of these")] = None,
         alive: Annotated[bool, Field(description="Only those heard of lately")] = False,
         limit: Annotated[int, Field(ge=1, le=50)] = 5,
+        max_tokens: Tokens = 2000,
     ) -> str:
         """Find agents that can do something, best match first.
 
-        Write to one with send_message; its address is in `address`.
+        Write to one with send_message; its address is in `address`. Long descriptions are cut and
+        fields that are `left_out` are missing: for all of a card, ask again with limit=1 and more
+        max_tokens. If `not_read_yet` is set, others may be found a little later: call again.
         """
         client = await self._connect()
         found = await client.discover_page(
             semantic=task or None, tags=tags or (), alive=alive, limit=limit, status=True
         )
         agents = [
-            {
-                "address": str(card.get("mailbox", "")).rpartition("/")[2],
-                **{name: value for name, value in card.items() if name != "mailbox"},
-                "alive": status.alive,
-            }
+            (str(card.get("mailbox", "")).rpartition("/")[2], card, status.alive)
             for card, status in zip(found.cards, found.statuses, strict=True)
         ]
-        return _json({"agents": agents, "total": found.total})
+        answer = {"agents": budget.cards(agents, max_tokens), "total": found.total}
+        answer |= {"not_read_yet": found.pending} if found.pending else {}
+        return _json(answer)
 
     @_explained
     async def report_status(
@@ -382,6 +388,8 @@ class AgentTools:
                 group=group or self._group,
                 deliver="earliest",
                 max_msgs=most,
+                # What cannot be shown is left to others.
+                max_bytes=max(_LEAST_BYTES, _BYTES_PER_TOKEN * most_tokens),
                 max_wait=poll_s,
                 ack_wait=300,
             )

@@ -86,7 +86,7 @@ class Wire:
     @property
     def connected(self) -> bool:
         """Whether there is a connection now."""
-        return self._ready.is_set()
+        return self._ready.is_set() and not self._closed
 
     @property
     def connection(self) -> Nats:
@@ -96,9 +96,11 @@ class Wire:
         return self._nats
 
     async def open(self) -> None:
-        """Connects to the first server that answers; raises if none does."""
+        """Connects to the first server that answers; raises if none does. Once is enough."""
         if self._closed:
             raise ClientClosed("the client was closed: create another")
+        if self._nats is not None and not self._nats.is_closed:
+            return
         problem: Mq9Error | None = None
         for url in self._urls:
             try:
@@ -119,6 +121,10 @@ class Wire:
             except (nats.errors.Error, OSError) as error:
                 problem = BrokerUnavailable(f"the connection to {shown(url)} broke: {error}")
                 continue
+            if self._nats is not None and not self._nats.is_closed:
+                # Another call was quicker.
+                await connection.close()
+                return
             self._nats = connection
             self._ready.set()
             return
@@ -134,6 +140,9 @@ class Wire:
         connection, self._nats = self._nats, None
         if connection is not None:
             await connection.close()
+            # nats-py returns at once where it is closing already, because the broker went away.
+            if connection._transport is not None:
+                connection._transport.close()  # type: ignore[no-untyped-call]
         # Who waits for a connection is told that there will be none.
         self._ready.set()
         self._fail_all(ClientClosed, "the client was closed")

@@ -46,43 +46,102 @@ class Credentials:
         raise ToolFailure("the header Authorization is neither Basic nor Bearer")
 
 
-caller: ContextVar[Mapping[str, str] | None] = ContextVar("mq9_mcp_caller", default=None)
-"""The headers of the request that is carried out."""
+@dataclass(frozen=True)
+class Request:
+    """A request that is carried out: its headers, and what is to be done when it has ended."""
+
+    headers: Mapping[str, str]
+    at_end: list[Callable[[], None]]
+
+
+caller: ContextVar[Request | None] = ContextVar("mq9_mcp_caller", default=None)
+"""The request that is carried out."""
+
+
+@dataclass(eq=False)
+class _Connection:
+    client: Client
+    requests: int = 0
+    """How many use it now."""
+    kept: bool = True
 
 
 class Callers:
-    """One connection for each caller, kept for the next request; the oldest make room."""
+    """One connection for each caller, kept for the next request; idle ones make room."""
 
-    def __init__(self, connect: Callable[[Credentials], Client], *, nameless: bool) -> None:
+    def __init__(
+        self,
+        connect: Callable[[Credentials], Client],
+        *,
+        nameless: bool,
+        most: int = _MOST_CONNECTIONS,
+    ) -> None:
         """`nameless` says whether a request without credentials is carried out."""
         self._connect = connect
         self._nameless = nameless
-        self._clients: OrderedDict[Credentials, Client] = OrderedDict()
-        self._lock = asyncio.Lock()
+        self._most = most
+        self._connections: OrderedDict[Credentials, _Connection] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def client(self) -> Client:
-        """The connection of the request that is carried out."""
-        credentials = Credentials.of(caller.get() or {})
+        """The connection of the request that is carried out, which nobody closes before its end."""
+        request = caller.get()
+        credentials = Credentials.of(request.headers if request else {})
         if credentials == Credentials() and not self._nameless:
             raise ToolFailure("the request has no header Authorization: it must say who you are")
-        async with self._lock:
-            if (known := self._clients.get(credentials)) is not None:
-                self._clients.move_to_end(credentials)
-                return known
-        client = await self._connect(credentials).connect()
-        async with self._lock:
-            # Somebody may have been quicker.
-            if (known := self._clients.get(credentials)) is not None:
+        known = self._connections.get(credentials)
+        if known is not None and not known.client.connected:
+            # It may be that this user is no longer let in: a new connection finds out at once.
+            self._drop(credentials)
+            known = None
+        if known is None:
+            client = await self._connect(credentials).connect()
+            known = self._connections.get(credentials)
+            if known is not None:
+                # Another request of this caller was quicker.
                 await client.close()
-                return known
-            self._clients[credentials] = client
-            if len(self._clients) > _MOST_CONNECTIONS:
-                _, oldest = self._clients.popitem(last=False)
-                await oldest.close()
-        return client
+            else:
+                self._make_room(client)
+                known = self._connections[credentials] = _Connection(client)
+        self._connections.move_to_end(credentials)
+        self._use(known, request)
+        return known.client
 
     async def close(self) -> None:
         """Close all connections."""
-        while self._clients:
-            _, client = self._clients.popitem()
-            await client.close()
+        while self._connections:
+            _, connection = self._connections.popitem()
+            await connection.client.close()
+        await asyncio.gather(*self._closing)
+
+    def _use(self, connection: _Connection, request: Request | None) -> None:
+        if request is None:
+            return
+        connection.requests += 1
+
+        def ended() -> None:
+            connection.requests -= 1
+            if not connection.kept and not connection.requests:
+                self._close(connection)
+
+        request.at_end.append(ended)
+
+    def _make_room(self, client: Client) -> None:
+        if len(self._connections) < self._most:
+            return None
+        for credentials, connection in self._connections.items():
+            if not connection.requests:
+                return self._drop(credentials)
+        self._close(_Connection(client))
+        raise ToolFailure(f"{self._most} callers are served at this moment: try again later")
+
+    def _drop(self, credentials: Credentials) -> None:
+        connection = self._connections.pop(credentials)
+        connection.kept = False
+        if not connection.requests:
+            self._close(connection)
+
+    def _close(self, connection: _Connection) -> None:
+        task = asyncio.create_task(connection.client.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

@@ -44,12 +44,17 @@ class Broker:
         self._config = config
         self._flags = flags
         self._temporary = folder is None
-        self._folder = Path(tempfile.mkdtemp(prefix="mq9-") if folder is None else folder)
+        self._folder = Path() if folder is None else Path(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._port = -1
         self._url = ""
         self._client: Client | None = None
         self._portal: Portal | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
 
     @property
     def url(self) -> str:
@@ -65,13 +70,19 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """What the broker has logged so far."""
+        """What the broker has logged since it was started last; ends with its folder."""
+        if self._temporary and self._folder == Path():
+            return ""
         return self._log_file.read_text("utf-8", errors="replace")
 
     def start(self) -> Self:
         """Start it; returns when it accepts connections."""
-        if self._process is not None:
+        if self.running:
             raise RuntimeError("the broker runs already")
+        # It may have ended by itself.
+        self._end("kill")
+        if self._temporary and self._folder == Path():
+            self._folder = Path(tempfile.mkdtemp(prefix="mq9-"))
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
@@ -91,8 +102,9 @@ class Broker:
     def stop(self) -> None:
         """Stop it in order. Its temporary directory goes with it."""
         self._end("terminate")
-        if self._temporary:
+        if self._temporary and self._folder != Path():
             shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = Path()
 
     def kill(self) -> None:
         """End it at once, as a crash would. Its files stay for `start`."""
