@@ -9,7 +9,11 @@ import pytest
 from tests.manage.conftest import OPERATORS, Manage, Managed, managed, own_address
 from tests.peers import Serve
 
-CREDENTIALS: tuple[dict[str, str], ...] = ({}, {"Authorization": "Basic eDp5"}, {"Cookie": "mq9_session=x"})
+CREDENTIALS: tuple[dict[str, str], ...] = (
+    {},
+    {"Authorization": "Basic eDp5"},
+    {"Cookie": "mq9_session=x"},
+)
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +121,8 @@ def test_no_connection_is_left_behind(manage: Manage) -> None:
 
     def to_broker() -> int:
         return sum(
-            each.raddr.port == found.server.port
+            each.status == psutil.CONN_ESTABLISHED and each.raddr.port == found.server.port
             for each in process.net_connections("tcp")
-            if each.raddr and each.status == psutil.CONN_ESTABLISHED
         )
 
     def look(_number: int) -> int:
