@@ -3,7 +3,7 @@
 `python examples/langgraph/main.py` runs it with a scripted model, so that no key is needed. With
 `--model openai:gpt-5` (or any name that `init_chat_model` of `langchain` takes) a real one decides.
 Starts a broker of its own unless MQ9_URL says where one is.
-Needs `pip install 'mq9[langchain]' langgraph`.
+Needs mq9 with the extra `langchain`, and `pip install langgraph`.
 """
 
 import argparse

@@ -34,6 +34,14 @@ def test_numbers_of_the_readme_were_measured() -> None:
         assert [line for line in measured if all(cell in line for cell in cells)], row
 
 
+def test_nobody_is_told_to_install_the_package_of_another_project() -> None:
+    # The name on the package index is not ours: docs/packaging.md.
+    other = re.compile(r"\bpipx? (?:install|run) (?:-\S+ )*['\"]?mq9\b(?!-)")
+    for page in (ROOT / "README.md", ROOT / "examples" / "README.md", *DOCS.rglob("*.md")):
+        code = re.findall(r"^```.*?^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+        assert not [block for block in code if other.search(block)], page
+
+
 def test_prose_has_short_lines() -> None:
     # Tables, code and what `make bench` and `make faults` write are as wide as they are.
     sources = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
