@@ -121,7 +121,7 @@ pub struct Command {
 }
 
 /// All of them.
-pub const COMMANDS: [Command; 23] = [
+pub const COMMANDS: [Command; 32] = [
     command("MSG.SEND.", By::Partition, Shape::Sent),
     command("MSG.FETCH.", By::Partition, Shape::Messages),
     command("MSG.ACK.", By::Partition, Shape::Plain),
@@ -140,10 +140,20 @@ pub const COMMANDS: [Command; 23] = [
     command("GROUP.REMOVE.", By::CallerForUser, Shape::Removed),
     command("PUBLIC.LIST", By::Caller, Shape::Mailboxes),
     command("AGENT.DISCOVER", By::CallerForUser, Shape::Agents),
-    command("AGENT.", By::CallerForUser, Shape::Plain),
+    command("AGENT.REGISTER", By::CallerForUser, Shape::Plain),
+    command("AGENT.UNREGISTER", By::CallerForUser, Shape::Plain),
+    command("AGENT.REPORT", By::CallerForUser, Shape::Plain),
     command("ADMIN.STATUS", By::CallerForUser, Shape::Status),
     command("ADMIN.MAILBOX.LIST", By::CallerForUser, Shape::Mailboxes),
     command("ADMIN.MAILBOX.SHOW.", By::CallerForUser, Shape::Mailbox),
+    command("ADMIN.ACTIVITY", By::CallerForUser, Shape::Plain),
+    command("ADMIN.ACCESS", By::CallerForUser, Shape::Plain),
+    command("ADMIN.SERVER.VARZ", By::CallerForUser, Shape::Plain),
+    command("ADMIN.SERVER.CONNZ", By::CallerForUser, Shape::Plain),
+    command("ADMIN.DEAD.RESOLVED", By::CallerForUser, Shape::Plain),
+    command("ADMIN.DEAD.RESOLVE.", By::CallerForUser, Shape::Plain),
+    // Whatever is asked of them later is not for a responder either.
+    command("AGENT.", By::CallerForUser, Shape::Plain),
     command("ADMIN.", By::CallerForUser, Shape::Plain),
 ];
 
@@ -155,6 +165,14 @@ const fn command(name: &'static str, by: By, shape: Shape) -> Command {
 pub fn find(subject: &[u8]) -> Option<&'static Command> {
     let name = subject.strip_prefix(PREFIX)?;
     COMMANDS.iter().find(|command| name.starts_with(command.name.as_bytes()))
+}
+
+/// Whether the caller of the engine may serve this pattern: below [`PREFIX`] only what stands in the table, or nobody
+/// would know how it is refused and who may be made to ask for it.
+pub fn may_be_served(pattern: &[u8]) -> bool {
+    let Some(name) = pattern.strip_prefix(PREFIX) else { return true };
+    let name = name.strip_suffix(b">").unwrap_or(name);
+    COMMANDS.iter().any(|known| known.name.as_bytes() == name && known.by != By::Partition)
 }
 
 /// How the command at `subject` answers; one that does not exist has `error` alone.

@@ -109,6 +109,9 @@ pub enum Error {
     /// The own log cannot be made to end where the stream does.
     #[error("the log does not fit the cluster's stream: {0}")]
     NotTied(String),
+    /// What cannot be has happened: a mistake in the store. The command was not carried out.
+    #[error("internal error: {0}")]
+    Internal(&'static str),
     /// A file was written by a newer version.
     #[error("{file} at offset {offset} holds {what}, written by a newer version of mq9")]
     NewerFormat {
@@ -143,6 +146,7 @@ impl Error {
             Error::NotLeading => "not_leading",
             Error::StreamBehind => "stream_behind",
             Error::NotTied(_) => "not_tied",
+            Error::Internal(_) => "internal_error",
             Error::NewerFormat { .. } => "newer_format",
         }
     }

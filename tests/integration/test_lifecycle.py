@@ -1,9 +1,13 @@
 """A server that is restarted, reloaded, sent away as a lame duck, and stopped."""
 
 import asyncio
+import select
 import signal
+import socket
 import time
+from contextlib import ExitStack
 
+import bcrypt
 import pytest
 from tests.integration.conftest import Connect, settled
 from tests.peers import Serve, until
@@ -125,6 +129,50 @@ def test_a_reload_changes_users_and_limits(serve: Serve) -> None:
     with Wire(server.port) as gone:
         gone.send(b'CONNECT {"user":"leaves","pass":"one"}\r\n')
         assert gone.until_closed() == b"-ERR 'Authorization Violation'\r\n"
+
+
+def test_a_reload_lets_nobody_stay_because_others_take_a_hash(serve: Serve) -> None:
+    """Who is gone goes first; a user whose hash is new has its new permissions at once."""
+
+    def hashed(password: bytes, cost: int) -> str:
+        return bcrypt.hashpw(password, bcrypt.gensalt(cost)).decode()
+
+    def user(name: str, hashed: str, rules: str = "") -> str:
+        return f'{{ user: {name}, password: "{hashed}"{rules} }}'
+
+    def users(*each: str) -> str:
+        return f"authorization {{ timeout: 30, users: [ {', '.join(each)} ] }}\n"
+
+    quick = hashed(b"one", 4)
+    server = serve(users(*(user(name, quick) for name in (*map("u{}".format, range(8)), "gone"))))
+    with ExitStack() as stack:
+
+        def enter(name: str) -> Wire:
+            wire = stack.enter_context(Wire(server.port))
+            wire.connect(user=name, **{"pass": "one"})
+            return wire
+
+        first = [enter(f"u{number}") for number in range(8)]
+        gone = enter("gone")
+        # New hashes of several seconds altogether: of other passwords, and of the same.
+        wrong, right = hashed(b"two", 12), hashed(b"one", 11)
+        slow = [user(f"u{number}", wrong) for number in range(6)]
+        rules = ', permissions { publish: "l.>", subscribe: "l.>" }'
+        slow += [user(f"u{number}", right, rules) for number in (6, 7)]
+        stays = first[6]
+        assert stays.ask(b"SUB other 1\r\n") == b""
+        server.reconfigure(users(*slow))
+        assert b"Violation" in gone.until_closed()
+        told, _, _ = select.select([wire.socket for wire in first[:6]], [], [], 0)
+        refused = [one for one in told if b"-ERR" in one.recv(1 << 12, socket.MSG_PEEK)]
+        assert len(refused) < 6, "others were decided first"
+        heard = stays.ask(b"PUB other 0\r\n\r\n")
+        assert b'Permissions Violation for Subscription to "other"' in heard
+        assert b'Permissions Violation for Publish to "other"' in heard
+        for wire in first[:6]:
+            assert b"Authorization Violation" in wire.until_closed()
+        # Whose password is right stays.
+        assert stays.ask(b"PUB l.a 0\r\n\r\n") == first[7].ask(b"PUB l.a 0\r\n\r\n") == b""
 
 
 def test_a_reload_may_require_credentials(serve: Serve) -> None:

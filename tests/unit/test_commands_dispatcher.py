@@ -102,16 +102,16 @@ async def fail(tmp_path: Path, fault: Callable[[Call], Reply | Steps]) -> None:
         written = io.StringIO()
         running.log._stream = written
         dispatcher = Dispatcher(running)
-        dispatcher.serve(Command("FAULT.>", fault))
+        dispatcher.serve(Command("ADMIN.DEAD.RESOLVE.>", fault))
         for _ in range(2):
-            writer.write(b"PUB $mq9.AI.FAULT.secret me 0\r\n\r\n")
+            writer.write(b"PUB $mq9.AI.ADMIN.DEAD.RESOLVE.secret me 0\r\n\r\n")
             expected = {"error": "internal error: the log of the broker says more"}
             assert await reply(reader) == expected
-        writer.write(b"PUB $mq9.AI.FAULT.secret 0\r\n\r\nPING\r\n")
+        writer.write(b"PUB $mq9.AI.ADMIN.DEAD.RESOLVE.secret 0\r\n\r\nPING\r\n")
         assert await reader.readline() == b"PONG\r\n"
         assert failures == []
-        assert written.getvalue().count("a command failed command=FAULT.>") >= 2
-        assert "$mq9.AI.FAULT.secret" not in written.getvalue()
+        assert written.getvalue().count("a command failed command=ADMIN.DEAD.RESOLVE.>") >= 2
+        assert "$mq9.AI.ADMIN.DEAD.RESOLVE.secret" not in written.getvalue()
 
 
 def test_a_store_that_takes_no_more_is_an_error_in_the_shape_of_the_reply(tmp_path: Path) -> None:
@@ -153,11 +153,13 @@ async def take_long(tmp_path: Path) -> None:
             return Reply(error=f"short after {len(ticks)}")
 
         dispatcher = Dispatcher(running)
-        dispatcher.serve(Command("LONG", long))
-        dispatcher.serve(Command("SHORT", short))
+        dispatcher.serve(Command("MAILBOX.CREATE", long))
+        dispatcher.serve(Command("PUBLIC.LIST", short))
         async with client(running, b"other") as (other_reader, other_writer):
-            writer.write(b"PUB $mq9.AI.LONG me 0\r\n\r\nPUB $mq9.AI.SHORT me 0\r\n\r\n")
-            other_writer.write(b"PUB $mq9.AI.SHORT other 0\r\n\r\n")
+            writer.write(
+                b"PUB $mq9.AI.MAILBOX.CREATE me 0\r\n\r\nPUB $mq9.AI.PUBLIC.LIST me 0\r\n\r\n"
+            )
+            other_writer.write(b"PUB $mq9.AI.PUBLIC.LIST other 0\r\n\r\n")
             assert (await reply(other_reader))["error"].startswith("short after ")
             # Those of one connection keep their order.
             assert await reply(reader) == {"error": "done"}
@@ -178,13 +180,17 @@ async def send_too_much(tmp_path: Path) -> None:
             return Reply(error=str(call.size))
 
         dispatcher = Dispatcher(running)
-        dispatcher.serve(Command("ANY", wait, limit=None))
-        dispatcher.serve(Command("SOME", wait))
-        for command, size in (("ANY", 1 << 20), ("ANY", 3), ("SOME", 65536)):
+        dispatcher.serve(Command("AGENT.REPORT", wait, limit=None))
+        dispatcher.serve(Command("AGENT.REGISTER", wait))
+        for command, size in (
+            ("AGENT.REPORT", 1 << 20),
+            ("AGENT.REPORT", 3),
+            ("AGENT.REGISTER", 65536),
+        ):
             writer.write(f"PUB $mq9.AI.{command} me {size}\r\n{'x' * size}\r\n".encode())
             assert await reply(reader) == {"error": str(size)}
         assert kept == [b"", b"", b"x" * 65536]
-        writer.write(f"PUB $mq9.AI.SOME me 65537\r\n{'x' * 65537}\r\n".encode())
+        writer.write(f"PUB $mq9.AI.AGENT.REGISTER me 65537\r\n{'x' * 65537}\r\n".encode())
         expected = "the request has 65537 bytes: at most 65536 are allowed (max_request)"
         assert await reply(reader) == {"error": expected}
         assert len(kept) == 3

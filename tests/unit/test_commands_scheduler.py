@@ -154,6 +154,30 @@ async def test_a_line_of_many_bytes_is_not_read_from_until_it_has_few(room: Room
     assert room.open[2].heard == []
 
 
+async def test_all_together_are_bounded_too_and_go_on_when_half_is_done(room: Room) -> None:
+    """However few bytes each of them has in line."""
+    scheduler, done = CommandScheduler(room), list[str]()
+    room.open.update((cid, Client()) for cid in range(3, 100))
+    until: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    early: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    for cid in range(1, 80):
+        scheduler.add(cid, waiting(done, str(cid), early if cid <= 40 else until), 1 << 20)
+    paused = [cid for cid, client in room.open.items() if client.heard]
+    assert paused == list(range(64, 80))
+    # Whoever asks again is not read any more either; whoever asks for nothing is.
+    scheduler.add(1, steps(done, "more"), 1)
+    assert room.open[1].heard == ["pause"]
+    assert all(room.open[cid].heard == ["pause"] for cid in paused)
+    early.set_result(None)
+    await until_idle(done, 79 + 1 + 40)
+    # 39 MiB are more than half.
+    assert room.open[1].heard == ["pause"]
+    until.set_result(None)
+    await until_idle(done, 79 + 1 + 79)
+    assert all(client.heard in ([], ["pause", "resume"]) for client in room.open.values())
+    assert room.open[70].heard == ["pause", "resume"]
+
+
 async def test_nothing_is_kept_of_clients_that_left(room: Room) -> None:
     scheduler, done = CommandScheduler(room), list[str]()
     until: asyncio.Future[None] = asyncio.get_running_loop().create_future()

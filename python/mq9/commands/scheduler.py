@@ -26,6 +26,8 @@ _LONG_LINE = 1000
 _SHORT_LINE = 100
 _MANY_BYTES = 4 << 20
 _FEW_BYTES = 1 << 20
+# While all together have so much in line, whoever asks for more is not read, until it is half.
+_ALL_BYTES = 64 << 20
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -48,6 +50,7 @@ class CommandScheduler:
         self._lines: dict[int, deque[_Job]] = {}
         self._waiting: Counter[int] = Counter()
         self._bytes: Counter[int] = Counter()
+        self._all_bytes = 0
         self._paused: set[int] = set()
         self._spent_s = 0.0
         self._round_is_due = False
@@ -60,6 +63,7 @@ class CommandScheduler:
         Until it is done, it keeps `size` bytes.
         """
         self._bytes[cid] += size
+        self._all_bytes += size
         self._begin(cid, _Job(work, size))
         self._pause(cid)
 
@@ -75,6 +79,7 @@ class CommandScheduler:
         self._lines.clear()
         self._waiting.clear()
         self._bytes.clear()
+        self._all_bytes = 0
         self._paused.clear()
         self._life += 1
 
@@ -146,6 +151,11 @@ class CommandScheduler:
         self._bytes[cid] -= job.size
         if self._bytes[cid] <= 0:
             del self._bytes[cid]
+        before = self._all_bytes
+        self._all_bytes = max(0, before - job.size)
+        if before > _ALL_BYTES // 2 >= self._all_bytes:
+            for paused in tuple(self._paused):
+                self._resume(paused)
 
     def _length(self, cid: int) -> int:
         return len(self._lines.get(cid, ())) + self._waiting[cid]
@@ -154,14 +164,23 @@ class CommandScheduler:
         if cid in self._paused:
             return
         client = self._clients.open.get(cid)
-        if client and (self._length(cid) >= _LONG_LINE or self._bytes[cid] >= _MANY_BYTES):
+        too_much = (
+            self._length(cid) >= _LONG_LINE
+            or self._bytes[cid] >= _MANY_BYTES
+            or self._all_bytes >= _ALL_BYTES
+        )
+        if client and too_much:
             self._paused.add(cid)
             client.pause_reading()
 
     def _resume(self, cid: int) -> None:
         if cid not in self._paused:
             return
-        if self._length(cid) <= _SHORT_LINE and self._bytes[cid] <= _FEW_BYTES:
+        if (
+            self._length(cid) <= _SHORT_LINE
+            and self._bytes[cid] <= _FEW_BYTES
+            and self._all_bytes <= _ALL_BYTES // 2
+        ):
             self._paused.discard(cid)
             if client := self._clients.open.get(cid):
                 client.resume_reading()

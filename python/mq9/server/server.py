@@ -29,6 +29,7 @@ from mq9.server.listener import Listener, listen
 from mq9.server.logs import Log
 from mq9.server.managing import Managing
 from mq9.server.passwords import Passwords
+from mq9.server.reconsider import reconsider
 from mq9.server.running import Running, Settings, StartError
 from mq9.server.signals import Signals
 from mq9.server.system import SystemSubjects
@@ -376,8 +377,8 @@ class Server:
                 utc=options.logtime_utc,
             )
             self._log_protocol()
-            for session in running.clients:
-                await session.reconsider()
+            if (undecided := reconsider(running)) is not None:
+                self._spawn(undecided)
             self._log.info("Reloaded server configuration")
 
     async def _send_clients_away(self) -> None:

@@ -130,20 +130,33 @@ class Session:
         """End the connection now."""
         self.connection.abort()
 
-    async def reconsider(self) -> None:
-        """After a reload: a client stays if it would be let in now, with its new permissions."""
-        settings = self._running.settings
+    def reconsider(self) -> HashNeeded | None:
+        """After a reload: a client stays if it would be let in now, with its new permissions.
+
+        Where that takes a hash, its user's new permissions count until `reconsidered`.
+        """
+        authenticator = self._running.settings.authenticator
         if self.grant is None:
             # Not in yet: what it shows is judged by the new settings anyway.
-            return
-        decision = settings.authenticator.check(self._shown or Credentials(ConnectOptions()))
-        if isinstance(decision, HashNeeded):
-            decision = await settings.authenticator.settle(decision)
-        if decision is None:
+            return None
+        decision = authenticator.check(self._shown or Credentials(ConnectOptions()))
+        if not isinstance(decision, HashNeeded):
+            self.reconsidered(decision)
+            return None
+        if decision.grant is None:
+            # The hash would only hide from strangers that there is no such user.
+            self.reconsidered(None)
+            return None
+        self.reconsidered(decision.grant)
+        return decision
+
+    def reconsidered(self, grant: Grant | None) -> None:
+        """It stays with this grant, or goes."""
+        if grant is None:
             self._refuse()
             return
-        self._granted(decision)
-        self.connection.set_permissions(settings.permissions.of(decision.rules))
+        self._granted(grant)
+        self.connection.set_permissions(self._running.settings.permissions.of(grant.rules))
 
     async def _settle(
         self, authenticator: Authenticator, pending: HashNeeded, shown: Credentials

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mq9_core::commands::shape_of;
+use mq9_core::commands::{may_be_served, shape_of};
 use mq9_core::engine::Engine;
 use mq9_core::front::{ConnStats, Request};
 use mq9_core::nats;
@@ -196,6 +196,10 @@ impl Broker {
     fn serve(&self, subject: &str, handler: Py<PyAny>) -> PyResult<()> {
         if !nats::is_valid(subject.as_bytes()) {
             return Err(PyValueError::new_err(format!("{subject:?} is not a valid subject")));
+        }
+        if !may_be_served(subject.as_bytes()) {
+            let problem = format!("{subject:?} is not in the table of commands");
+            return Err(PyValueError::new_err(problem));
         }
         let service = {
             let mut python = self.python();

@@ -13,10 +13,6 @@ use crate::nats::{Command, Decoded, Fault, Publish, decode};
 /// What may come in while a connection is not to be read from, beyond one message.
 const HELD_INPUT_BYTES: usize = 1 << 20;
 
-/// What a connection may have asked for that the caller has not taken.
-const MAX_REQUESTS: usize = 256;
-const MAX_REQUEST_BYTES: usize = 2 << 20;
-
 /// How the loop over the commands of a chunk goes on.
 enum Next {
     /// This many bytes are done with.
@@ -99,55 +95,6 @@ impl Front {
         self.enforce_permissions(id, handler);
     }
 
-    /// Goes on with the requests of connections that have room again.
-    pub fn retry_held(&mut self, handler: &mut dyn Handler, now_us: u64) {
-        self.now_us = now_us;
-        self.room = false;
-        for id in std::mem::take(&mut self.held) {
-            if !self.has_room(id, handler) {
-                self.held.push(id);
-            } else if let Some(conn) = self.conn_mut(id)
-                && std::mem::replace(&mut conn.held, false)
-            {
-                self.resume(id, handler, now_us);
-                if self.conn(id).is_some_and(|conn| !conn.held) {
-                    self.events.push_back(Event::Release { conn: id });
-                }
-            }
-        }
-    }
-
-    /// Whether some connection waits for room.
-    pub fn is_holding(&self) -> bool {
-        !self.held.is_empty()
-    }
-
-    /// Whether one of them may have it by now.
-    pub fn may_have_room(&self) -> bool {
-        self.room && self.is_holding()
-    }
-
-    /// Whether a connection has taken enough of what it was given to ask for more, and the caller of what it asked.
-    fn has_room(&self, id: ConnId, handler: &dyn Handler) -> bool {
-        let most = self.limits.max_pending / 4;
-        self.conn(id).is_none_or(|conn| {
-            conn.pending() <= most
-                && conn.requests < MAX_REQUESTS
-                && conn.request_bytes < MAX_REQUEST_BYTES
-                && handler.has_room(conn.cid, most - conn.pending())
-        })
-    }
-
-    /// The caller has taken so many requests of a connection, with so many bytes.
-    pub fn requests_taken(&mut self, cid: u64, requests: usize, bytes: usize) {
-        self.room = true;
-        if let Some(conn) = self.find(cid).and_then(|id| self.conn_mut(id)) {
-            debug_assert!(conn.requests >= requests && conn.request_bytes >= bytes);
-            conn.requests = conn.requests.saturating_sub(requests);
-            conn.request_bytes = conn.request_bytes.saturating_sub(bytes);
-        }
-    }
-
     /// Keeps input that must not be looked at yet. Little of it comes: the caller was told not to
     /// read.
     fn hold_input(&mut self, id: ConnId, input: &[u8]) {
@@ -161,7 +108,7 @@ impl Front {
     }
 
     /// Goes on with input that was held or incomplete.
-    fn resume(&mut self, id: ConnId, handler: &mut dyn Handler, now_us: u64) {
+    pub(super) fn resume(&mut self, id: ConnId, handler: &mut dyn Handler, now_us: u64) {
         let Some(conn) = self.conn_mut(id) else { return };
         if conn.input.len() < conn.need || conn.input.is_empty() {
             return;
@@ -259,9 +206,8 @@ impl Front {
         match (input.get(end), input.get(end + 1)) {
             (Some(b'\r'), Some(b'\n')) => {
                 if (publish.subject.starts_with(b"$") || self.jetstream)
-                    && !self.has_room(id, handler)
+                    && !self.may_ask(id, publish.subject, handler)
                 {
-                    self.hold(id);
                     return Next::Stop;
                 }
                 if admitted && let Some(conn) = self.conn_mut(id) {
@@ -282,16 +228,6 @@ impl Front {
                 self.fault(id, Fault::Unknown);
                 Next::Stop
             }
-        }
-    }
-
-    /// The request waits until its client has taken what it asked for before.
-    fn hold(&mut self, id: ConnId) {
-        if let Some(conn) = self.conn_mut(id) {
-            conn.admitted = true;
-            conn.held = true;
-            self.held.push(id);
-            self.events.push_back(Event::Hold { conn: id });
         }
     }
 

@@ -16,6 +16,7 @@ mod protocol_log;
 mod publish;
 mod push;
 mod replies;
+mod requests;
 mod subscribe;
 mod timers;
 mod trace;
@@ -285,6 +286,7 @@ pub struct Front {
     services: Vec<(Box<[u8]>, u32)>,
     /// Connections whose next request waits until they have taken what they asked for.
     held: Vec<ConnId>,
+    requests: requests::Requests,
     /// One of those may have room since they were last tried.
     room: bool,
     /// What readers of mailboxes are to be told.
@@ -324,6 +326,7 @@ impl Front {
             hasher: FixedState::with_seed(seed),
             services: Vec::new(),
             held: Vec::new(),
+            requests: requests::Requests::default(),
             room: false,
             pushing: push::Pushing::default(),
             dirty: Vec::new(),
@@ -447,7 +450,9 @@ impl Front {
             assert!(conn.in_flight == 0 || timed, "what {} was given has no end", conn.cid);
             assert!(!conn.dirty || self.dirty.contains(&(id as ConnId)), "offers of {}", conn.cid);
             assert!(
-                !conn.held || self.held.contains(&(id as ConnId)),
+                !conn.held
+                    || self.held.contains(&(id as ConnId))
+                    || self.requests.knows(id as ConnId),
                 "{} held for ever",
                 conn.cid
             );

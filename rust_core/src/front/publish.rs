@@ -312,6 +312,7 @@ impl Front {
         let Some(cid) = self.cid(id) else { return 0 };
         let (subject, reply) = (message.subject, message.reply);
         let (headers, payload) = message.content().split_at(message.headers);
+        let bytes = subject.len() + reply.len() + headers.len() + payload.len();
         let mut asked = 0;
         // Few enough to be looked through, and a subject with empty tokens is answered as well.
         for (pattern, service) in &self.services {
@@ -319,6 +320,9 @@ impl Front {
                 continue;
             }
             asked += 1;
+            if let Some(conn) = self.conns.get_mut(id as usize).and_then(Option::as_deref_mut) {
+                self.requests.add(conn, bytes);
+            }
             self.events.push_back(Event::Request(Box::new(Request {
                 service: *service,
                 cid,
@@ -327,11 +331,6 @@ impl Front {
                 headers: headers.into(),
                 payload: payload.into(),
             })));
-        }
-        if let Some(conn) = self.conn_mut(id) {
-            conn.requests += asked;
-            conn.request_bytes +=
-                asked * (subject.len() + reply.len() + headers.len() + payload.len());
         }
         asked
     }

@@ -18,8 +18,8 @@ const SMALL_BYTES: usize = 4 << 10;
 /// Replies that are not to leave yet, and those that may.
 #[derive(Debug, Default)]
 pub struct PendingReplies {
-    /// Each with the end of the log it waits for. It ascends, but for polls and control commands that ended a moment
-    /// before their reply came here: those leave a little later than they could.
+    /// Each with the end of the log it waits for, which never descends. Mostly the next belongs at the end; polls and
+    /// control commands may have ended a moment before their reply came here.
     waiting: VecDeque<(Lsn, Reply)>,
     /// They promise nothing.
     ready: VecDeque<Reply>,
@@ -48,13 +48,21 @@ impl PendingReplies {
 
     /// How many replies wait for more than this to be durable, counted up to `most`.
     pub fn waiting_beyond(&self, acknowledged: Lsn, most: usize) -> usize {
-        self.waiting.iter().filter(|(end, _)| *end > acknowledged).take(most).count()
+        (self.waiting.len() - self.within(acknowledged)).min(most)
+    }
+
+    /// How many replies wait for nothing behind `end`.
+    fn within(&self, end: Lsn) -> usize {
+        self.waiting.partition_point(|(waits_for, _)| *waits_for <= end)
     }
 
     /// Holds a reply until the log is durable up to `end`.
     pub fn wait_for(&mut self, end: Lsn, reply: Reply) {
         self.account(&reply, |all, bytes| *all += bytes);
-        self.waiting.push_back((end, reply));
+        match self.waiting.back() {
+            Some((last, _)) if *last > end => self.waiting.insert(self.within(end), (end, reply)),
+            _ => self.waiting.push_back((end, reply)),
+        }
     }
 
     /// Takes a reply that promises nothing.
@@ -76,11 +84,7 @@ impl PendingReplies {
 
     /// Nothing beyond `acknowledged` will be durable: whoever was to be promised that is told why.
     pub fn fail(&mut self, acknowledged: Lsn, error: &Error) {
-        for (end, reply) in std::mem::take(&mut self.waiting) {
-            if end <= acknowledged {
-                self.waiting.push_back((end, reply));
-                continue;
-            }
+        for (_, reply) in self.waiting.split_off(self.within(acknowledged)) {
             self.account(&reply, |all, bytes| *all -= bytes);
             let reply = reply.failed(&error.into());
             self.let_go(reply);
@@ -99,8 +103,9 @@ impl PendingReplies {
         }
     }
 
-    /// Panics unless the counters are what the replies add up to. For tests: it looks at all of them.
+    /// Panics unless replies are in order and the counters are what they add up to. For tests: it looks at all of them.
     pub fn check_invariants(&self) {
+        assert!(self.waiting.iter().is_sorted_by_key(|(end, _)| *end), "order of replies");
         let (mut bytes, mut owed) =
             (0, HashMap::<u64, usize, foldhash::fast::RandomState>::default());
         for reply in self.waiting.iter().map(|(_, reply)| reply).chain(&self.ready) {

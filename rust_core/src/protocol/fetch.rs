@@ -52,11 +52,12 @@ fn wanted_shape(payload: &[u8]) -> Shape {
     struct Config {
         format: Format,
     }
+    if payload.len() > MAX_REQUEST {
+        return Shape::Messages;
+    }
     match serde_json::from_slice(payload) {
-        Ok(Body { config: Config { format } }) if payload.len() <= MAX_REQUEST => {
-            Form::shape_of(format)
-        }
-        _ => Shape::Messages,
+        Ok(Body { config: Config { format } }) => Form::shape_of(format),
+        Err(_) => Shape::Messages,
     }
 }
 

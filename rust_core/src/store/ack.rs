@@ -1,9 +1,8 @@
 //! Acknowledging, returning, extending and giving up deliveries.
 
-use std::sync::Arc;
-
 use super::dead_letter::Reason;
 use super::indexes::{GroupIx, SlotIx};
+use super::state_groups::GROUP_GONE;
 use super::{Store, space_for, space_for_unit};
 use crate::error::{Error, Result};
 use crate::group::{Pick, ranges};
@@ -55,7 +54,7 @@ impl Store {
         let (Some(slot), Some(at)) = (slot, at) else {
             return ack.msg_ids.first().map_or(Ok(()), |&msg_id| Err(not_given(msg_id)));
         };
-        let Some(group) = slot.known_group(at) else { return Ok(()) };
+        let group = slot.known_group(at).ok_or(GROUP_GONE)?;
         let cumulative = ack.kind == AckKind::Done { only: false };
         let mut planned = Vec::new();
         let level_of = |msg_id| slot.mailbox.get(msg_id).map(|(level, _)| level);
@@ -90,8 +89,7 @@ impl Store {
 
     /// The group has done with these messages; a work queue removes them.
     fn confirm(&mut self, index: SlotIx, at: GroupIx, msg_ids: &[u64], now: Now) -> Result<()> {
-        let Some(slot) = self.state.in_use(index) else { return Ok(()) };
-        let Some(group) = slot.known_group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let (slot, group) = self.state.group_of(index, at)?;
         let address = slot.mailbox.address.clone();
         let work_queue = slot.mailbox.policy().work_queue;
         if !self.state.in_memory(index) {
@@ -129,8 +127,7 @@ impl Store {
         delay_ms: u64,
         now: Now,
     ) -> Result<()> {
-        let Some(slot) = self.state.in_use(index) else { return Ok(()) };
-        let Some(group) = slot.known_group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let (slot, group) = self.state.group_of(index, at)?;
         let address = slot.mailbox.address.clone();
         let max_deliver = slot.mailbox.policy().max_deliver;
         if !self.state.in_memory(index) {

@@ -1,7 +1,5 @@
 //! Moving messages that were delivered too often, or given up, to the dead-letter mailbox.
 
-use std::sync::Arc;
-
 use super::create::NewMailbox;
 use super::indexes::{GroupIx, SlotIx};
 use super::{Send, Store, space_for_unit};
@@ -73,8 +71,7 @@ impl Store {
         reason: Reason,
         now: Now,
     ) -> Result<()> {
-        let Some(slot) = self.state.in_use(index) else { return Ok(()) };
-        let Some(group) = slot.known_group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let (slot, group) = self.state.group_of(index, at)?;
         let source = slot.mailbox.address.clone();
         let dead = DeadLetter {
             stamp: Stamp { time_ms: now.wall_ms, address: &source },
@@ -95,7 +92,7 @@ impl Store {
             Err(_) => self.add_dead_letter_mailbox(&address, owner, now)?,
         };
         let Some(batch) = self.read_one(index, pick)? else { return Ok(()) };
-        let Some((_, message)) = batch.iter().next() else { return Ok(()) };
+        let (_, message) = batch.iter().next().ok_or(Error::Internal("a batch of one is empty"))?;
         let mut headers = message.headers.to_vec();
         let history = [
             ("mq9-dead-reason", cause::name(dead.cause).unwrap_or_default().to_owned()),

@@ -38,8 +38,7 @@ impl Store {
         cause: u8,
         now: Now,
     ) -> Result<()> {
-        let Some(slot) = self.state.in_use(index) else { return Ok(()) };
-        let Some(group) = slot.known_group(at).map(|g| Arc::clone(&g.name)) else { return Ok(()) };
+        let (slot, group) = self.state.group_of(index, at)?;
         let address = slot.mailbox.address.clone();
         if !self.state.in_memory(index) {
             let stamp = Stamp { time_ms: now.wall_ms, address: &address };

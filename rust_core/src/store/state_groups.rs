@@ -2,15 +2,28 @@
 //!
 //! As in `state.rs`, each method is the effect of one kind of record, for commands and for recovery alike.
 
+use std::sync::Arc;
+
 use super::indexes::{GroupIx, SlotIx};
-use super::slot::GroupSlot;
+use super::slot::{GroupSlot, Slot};
 use super::state::State;
 use super::timers::{Purpose, Timer, Timers};
+use crate::error::{Error, Result};
 use crate::group::{Delivered, Group, Hold, Member};
 use crate::mailbox::LEVELS;
 use crate::time::Now;
 
+/// What a command has looked up does not go while it is carried out.
+pub(super) const GROUP_GONE: Error = Error::Internal("the group of a command is gone");
+
 impl State {
+    /// The mailbox of a command, and the name of the group that it has looked up.
+    pub fn group_of(&self, index: SlotIx, group: GroupIx) -> Result<(&Slot, Arc<str>)> {
+        let slot = self.slots.in_use(index).ok_or(GROUP_GONE)?;
+        let name = &slot.known_group(group).ok_or(GROUP_GONE)?.name;
+        Ok((slot, Arc::clone(name)))
+    }
+
     /// A group is created or pinned anew; returns its index.
     pub fn reset_group(
         &mut self,

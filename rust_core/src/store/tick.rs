@@ -6,7 +6,7 @@ use super::state::Place;
 use super::timers::{Purpose, Timer};
 use super::update::SURPLUS_AT_ONCE;
 use super::{Store, space_for, space_for_unit};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::group::ranges;
 use crate::log::{Log, Lsn, ReadError, Space};
 use crate::mailbox::Delayed;
@@ -161,7 +161,8 @@ impl Store {
     /// A delayed message gets its `msg_id` and enters its lane.
     fn publish(&mut self, index: SlotIx, delay_id: u64, now: Now) -> Result<()> {
         let Some(body) = self.read_delayed(index, delay_id)? else { return Ok(()) };
-        let Some(stored) = Message::decode(&body) else { return Ok(()) };
+        // It is tried again: passed over, it would stay for ever.
+        let stored = Message::decode(&body).ok_or(Error::Internal("a delayed message is none"))?;
         let msg_id = self.state.slot(index).map_or(0, |slot| slot.mailbox.next_id);
         let message = Message { msg_id, create_ms: now.wall_ms, ..stored };
         if self.is_delayed_in_memory(index, delay_id) {

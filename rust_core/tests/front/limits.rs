@@ -1,5 +1,7 @@
 //! Clients that ask too much, or read too little.
 
+use std::collections::{HashMap, HashSet};
+
 use mq9_core::front::Limits;
 
 use crate::driver::{CONNECT, Driver};
@@ -156,4 +158,56 @@ fn a_place_is_used_again_when_its_connection_is_gone() {
     server.front.remove(second);
     server.front.remove(second);
     assert_eq!(server.front.connections(), 0);
+}
+
+#[test]
+fn requests_of_all_clients_together_are_bounded_and_who_asks_little_is_let_by() {
+    const MANY: usize = 45;
+    const SIZE: usize = 1_000_000;
+    let mut server = Driver::new();
+    server.front.serve(0, b"$mq9.AI.X.>");
+    let clients: Vec<_> = (0..MANY).map(|_| server.client()).collect();
+    for number in 0..3 {
+        for (client, &id) in clients.iter().enumerate() {
+            let subject = format!("$mq9.AI.X.{client}.{number}");
+            let padding = "x".repeat(SIZE);
+            server.say(id, format!("PUB {subject} {SIZE}\r\n{padding}\r\n"));
+            server.front.check_invariants();
+        }
+    }
+    let asked = |server: &Driver| server.requests.len();
+    // Those who asked once are not more than half; then all have.
+    assert!(asked(&server) * SIZE < (64 << 20) + SIZE, "{}", asked(&server));
+    let who: HashSet<_> =
+        server.requests.iter().map(|(_, subject, _)| client_of(subject)).collect();
+    assert_eq!(who.len(), MANY);
+    // Others are served meanwhile: who asks for the first time, and who asks for nothing.
+    let newcomer = server.client();
+    server.say(newcomer, "PUB $mq9.AI.X.new.0 2\r\nhi\r\n");
+    assert!(server.requests.last().unwrap().1.ends_with("new.0"));
+    assert_eq!(server.say(newcomer, "SUB a 1\r\nPUB a 2\r\nhi\r\n"), "MSG a 1 2\r\nhi\r\n");
+
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut taken = 0;
+    while !server.requests.is_empty() {
+        assert!(server.requests.len() * SIZE < (64 << 20) + SIZE);
+        let (_, subject, payload) = server.requests.remove(0);
+        let (client, number) = (client_of(&subject), subject.rsplit('.').next().unwrap());
+        let before = seen.entry(client.clone()).or_default();
+        assert_eq!(number.parse(), Ok(*before), "order of {client}");
+        *before += 1;
+        taken += 1;
+        let id = client.parse::<usize>().map_or(newcomer, |client| clients[client]);
+        let cid = server.front.cid(id).unwrap();
+        server.front.requests_taken(cid, 1, subject.len() + payload.len());
+        server.front.retry_held(&mut (), 0);
+        server.settle();
+        server.front.check_invariants();
+    }
+    assert_eq!(taken, MANY * 3 + 1);
+    assert!(!server.front.is_holding() && !server.front.may_have_room());
+}
+
+fn client_of(subject: &str) -> String {
+    subject.split('.').nth(3).unwrap().to_owned()
 }
