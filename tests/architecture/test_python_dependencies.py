@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "imports": set(),
     "errors": {"_core"},
     "store": {"_core"},
-    "config": {"mq9", "_core"},
+    "config": {"mq9", "_core", "cronsim"},
     "registry": {"_core", "errors", "store", "numpy", "tantivy", "usearch"},
     "commands": {
         "mq9",
@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "lake": {"spark", "pyspark", "pyarrow", "numpy", "pandas", "matplotlib"},
     "manage": {
         *("mq9", "nats", "numpy", "pydantic"),
-        *("asyncpg", "fastapi", "starlette", "uvicorn", "prometheus_client"),
+        *("asyncpg", "cronsim", "fastapi", "starlette", "uvicorn", "prometheus_client"),
     },
     "cli": {"mq9", "errors", "client", "nats"},
     "mq9": {"_core", "client", "sync"},
@@ -72,6 +72,7 @@ JOINTS: dict[str, set[str]] = {
     "cli/mcp.py": {"mcp"},
     "cli/lake.py": {"lake", "pyspark"},
     "cli/manage.py": {"manage"},
+    "manage/scheduler.py": {"config"},
     "lake/facts.py": {"_core"},
 }
 

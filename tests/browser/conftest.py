@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
-from tests.browser.demo import fill
+from tests.browser.demo import SCHEDULES, fill
 from tests.manage.conftest import OPERATORS, Managed, manage, managed
 from tests.peers import Serve, until
 
@@ -30,7 +30,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def filled(serve_for_session: Serve, tmp_path_factory: pytest.TempPathFactory) -> Managed:
     """A broker with something of everything."""
-    found = managed(serve_for_session, tmp_path_factory.mktemp("filled"))
+    found = managed(serve_for_session, tmp_path_factory.mktemp("filled"), inside=SCHEDULES)
     with found.mail() as mail:
         fill(mail)
     with found.client() as client:

@@ -8,6 +8,12 @@ LONG = "agent.research.planner.eu.west.1.tenant.northwind.traders.workspace." + 
 SCRIPT = '<script>document.title="owned"</script><img src=x onerror="document.title=1">'
 TURNED = "invoice\u202egnp.tset\u0007"
 
+SCHEDULES = """schedules: [
+  { name: "usage-report", mailbox: "notify.slack", cron: "0 2 * * *", data: { type: "daily" } }
+  { name: "standup", mailbox: "agent.idle", cron: "30 9 * * 1-5", timezone: "Europe/Berlin" }
+  { name: "reconcile", subject: "mq.scheduled.reconcile", cron: "0 */6 * * *", payload: "go" }
+]"""
+
 
 def fill(mail: Mail) -> None:
     """Mailboxes, groups, agents, dead letters, delayed messages and payloads of all kinds."""

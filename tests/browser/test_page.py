@@ -19,6 +19,7 @@ VIEWS = {
     "consumers": "/consumers",
     "dead-letters": "/dead-letters",
     "agents": "/agents",
+    "schedules": "/schedules",
     "connections": "/connections",
 }
 Open = Callable[..., Watched]

@@ -73,11 +73,15 @@ def managed(
     port: int = -1,
     host: str = "127.0.0.1",
     more: str = "",
+    inside: str = "",
 ) -> Managed:
-    """Start a broker; returns when its management process follows it."""
+    """Start a broker; returns when its management process follows it.
+
+    `more` stands in its `management` block, `inside` beside that.
+    """
     listen, audit = free_port(), folder / f"audit{free_port()}.jsonl"
     block = f'management {{ listen: "{host}:{listen}", audit_file: "{audit}", {more} }}'
-    server = serve(f"{config}\nmq9 {{ {block} }}\n", port=port)
+    server = serve(f"{config}\nmq9 {{ {block}\n{inside} }}\n", port=port)
     found = Managed(server, f"http://127.0.0.1:{listen}", audit)
     wait_healthy(found)
     return found

@@ -16,6 +16,7 @@ from mq9.commands.owner import Owners
 from mq9.commands.public import PublicMailboxes
 from mq9.commands.query import Query
 from mq9.commands.remove import Purge, Remove
+from mq9.commands.schedules import Schedules
 from mq9.commands.tokens import Tokens
 from mq9.commands.unread import Unread
 from mq9.commands.update import Update
@@ -37,6 +38,7 @@ class Commands:
         admin = Admin(server)
         watch = Watch(server)
         dead_letters = DeadLetters(server)
+        schedules = Schedules(server)
         self._registry = Registry(store, server.log, server.options.embedder)
         for command in (
             Create(server, tokens, public).command,
@@ -55,6 +57,8 @@ class Commands:
             watch.access,
             dead_letters.resolve,
             dead_letters.resolved,
+            schedules.note,
+            schedules.list,
             *Agents(server, self._registry).commands,
             Discover(server.clients, self._registry).command,
         ):

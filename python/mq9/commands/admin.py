@@ -14,6 +14,7 @@ from mq9.commands.dispatcher import Call, Command
 from mq9.commands.permission import is_operator
 from mq9.commands.reply import Reply
 from mq9.commands.request import Nothing, Refusal, Request, between, read
+from mq9.commands.schedules import SCHEDULES
 from mq9.commands.times import created, expires
 from mq9.errors import MailboxNotFound
 from mq9.registry.registry import AGENTS, REPORTS
@@ -199,7 +200,7 @@ class Admin:
 
     def _own(self) -> int:
         count = 0
-        for address in (AGENTS, REPORTS, RESOLVED):
+        for address in (AGENTS, REPORTS, RESOLVED, SCHEDULES):
             with suppress(MailboxNotFound):
                 self._store.mailbox(address)
                 count += 1

@@ -12,6 +12,7 @@ from mq9.config.options import (
     Options,
     PermissionRules,
     Replication,
+    Schedule,
     Tls,
     User,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "Options",
     "PermissionRules",
     "Replication",
+    "Schedule",
     "Tls",
     "User",
     "add_flags",

@@ -35,6 +35,7 @@ from mq9.config.reading import (
     split_address,
 )
 from mq9.config.replication import read_replication
+from mq9.config.schedules import read_schedules
 from mq9.config.tls import read_tls
 from mq9.config.tree import Place, Value
 
@@ -247,6 +248,7 @@ MQ9_SETTINGS = {
     "monitoring": Setting("monitoring", read_monitoring),
     "management": Setting("management", read_management),
     "dead_letters": Setting("dead_letters", read_dead_letters),
+    "schedules": Setting("schedules", read_schedules),
     "replication": Setting("replication", read_replication),
 }
 

@@ -147,6 +147,21 @@ class DeadLetters:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """What is sent at which times."""
+
+    name: str
+    cron: str
+    """Minute, hour, day, month and weekday."""
+    timezone: str = "UTC"
+    mailbox: str = ""
+    subject: str = ""
+    """A subject of a stream, in place of a mailbox."""
+    payload: str = ""
+    priority: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """All settings of one server."""
 
@@ -238,6 +253,8 @@ class Options:
     """What finds agents by meaning; auto: the best one that is installed."""
     management: Management | bool | None = None
     """None: started if it is installed, unless the port was left to the system; False: never."""
+    schedules: tuple[Schedule, ...] = ()
+    """What the management process sends at set times."""
     dead_letters: DeadLetters | None = None
     """None: dead letters are nowhere but in their mailboxes."""
     export: Export | None = None

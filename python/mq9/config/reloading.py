@@ -40,6 +40,7 @@ NEEDS_RESTART = (
     "export",
     "management",
     "dead_letters",
+    "schedules",
     "replication",
     "jetstream",
 )

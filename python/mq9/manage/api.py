@@ -364,6 +364,26 @@ async def connections(
     return models.Connections(connections=found["connections"], total=found["total"])
 
 
+@router.get("/v1/schedules")
+async def schedules(request: Request, _person: Looker) -> models.Schedules:
+    """What is sent at set times, and when next."""
+    scheduler = follower_of(request).scheduler
+    found = [
+        models.ScheduleRow(
+            name=each.schedule.name,
+            cron=each.schedule.cron,
+            timezone=each.schedule.timezone,
+            target=each.schedule.mailbox or each.schedule.subject,
+            due=each.due,
+            fired=each.fired,
+            late=each.is_late,
+            problem=each.problem,
+        )
+        for each in (scheduler.progress if scheduler else ())
+    ]
+    return models.Schedules(schedules=found, total=len(found))
+
+
 @router.get("/v1/audit")
 async def audit_lines(request: Request, _person: Looker) -> models.AuditLines:
     """What somebody changed, newest first."""

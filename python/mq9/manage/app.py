@@ -26,6 +26,7 @@ from mq9.manage.settings import Settings
 
 if TYPE_CHECKING:
     from mq9.manage.archive import Archive
+    from mq9.manage.scheduler import Scheduler
 
 _PAGE = Path(__file__).parent / "page"
 _MAX_BODY = 2 << 20
@@ -42,7 +43,16 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 # The views of the page: all are the same document.
-VIEWS = ("/", "/queues", "/queue", "/consumers", "/dead-letters", "/agents", "/connections")
+VIEWS = (
+    "/",
+    "/queues",
+    "/queue",
+    "/consumers",
+    "/dead-letters",
+    "/agents",
+    "/schedules",
+    "/connections",
+)
 
 
 def make_app(settings: Settings) -> FastAPI:
@@ -51,11 +61,14 @@ def make_app(settings: Settings) -> FastAPI:
     access, audit = Access(settings), Audit(settings.audit_file)
     archive = _archive(settings, follower)
     follower.archive = archive
+    scheduler = _scheduler(settings, follower)
+    follower.scheduler = scheduler
 
     @asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(each.run()) for each in (follower, archive) if each is not None]
+        parts = (follower, archive, scheduler)
+        tasks = [loop.create_task(each.run()) for each in parts if each is not None]
         yield
         for task in tasks:
             task.cancel()
@@ -87,6 +100,14 @@ def _archive(settings: Settings, follower: Follower) -> "Archive | None":
     from mq9.manage.archive import Archive
 
     return Archive(follower.link, follower.mirror, settings.postgres, settings.broker_name)
+
+
+def _scheduler(settings: Settings, follower: Follower) -> "Scheduler | None":
+    if not settings.schedules:
+        return None
+    from mq9.manage.scheduler import Scheduler, parse_schedules
+
+    return Scheduler(follower.link, parse_schedules(settings.schedules))
 
 
 def _add_page(app: FastAPI) -> None:

@@ -29,6 +29,7 @@ def attention(follower: "Follower") -> list[dict[str, Any]]:
         *_growing(follower),
         *_redelivered(follower),
         *_disk(follower),
+        *_schedules(follower),
         *_slow(follower),
     ]
 
@@ -139,6 +140,18 @@ def _disk(follower: "Follower") -> list[dict[str, Any]]:
         return []
     text = f"The disk has {100 * free / total:.0f}% left"
     return [_entry("disk", "attention", text, link={"view": "overview"})]
+
+
+def _schedules(follower: "Follower") -> list[dict[str, Any]]:
+    late = (
+        [each for each in follower.scheduler.progress if each.is_late] if follower.scheduler else []
+    )
+    if not late:
+        return []
+    first = min(late, key=lambda each: each.due or 0)
+    text = f"Schedule {first.schedule.name} is late: {first.problem or 'it was not fired'}"
+    link = {"view": "schedules"}
+    return [_entry("schedules", "attention", text, since=first.due, count=len(late), link=link)]
 
 
 def _slow(follower: "Follower") -> list[dict[str, Any]]:

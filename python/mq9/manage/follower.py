@@ -16,6 +16,7 @@ from mq9.manage.series import STEP_S, Series
 
 if TYPE_CHECKING:
     from mq9.manage.archive import Archive
+    from mq9.manage.scheduler import Scheduler
 
 _LOG = logging.getLogger("mq9.manage")
 _EVERY_S = 1.0
@@ -35,6 +36,8 @@ class Follower:
         self.letters = Letters(link, self.mirror)
         self.archive: Archive | None = None
         """Where letters are copied to, if they are."""
+        self.scheduler: Scheduler | None = None
+        """What sends at set times, if something does."""
         self.server: dict[str, Any] = {}
         """The broker's own figures, as of the last answer."""
         self.gone_since: float | None = time.time()

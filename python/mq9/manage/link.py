@@ -103,17 +103,36 @@ class Link:
         timeout_s: float = _TIMEOUT_S,
     ) -> dict[str, Any]:
         """The reply to a command below `$mq9.AI.`; RefusedError if it is an error."""
-        self.used = time.monotonic()
         body = payload if payload is not None else json.dumps(fields or {}).encode()
+        reply = await self._ask(PREFIX + command, body, headers, timeout_s)
+        document = _document(reply)
+        if document.get("error"):
+            kind = (reply.headers or {}).get("mq9-error", "")
+            raise RefusedError(str(document["error"]), kind)
+        return document
+
+    async def publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
+        """Store a message in the stream that has the subject; RefusedError if it is not stored."""
+        document = _document(await self._ask(subject, payload, headers, _TIMEOUT_S))
+        if error := document.get("error"):
+            text = error.get("description") if isinstance(error, dict) else error
+            raise RefusedError(str(text))
+        if "seq" not in document:
+            raise RefusedError(f"no stream has the subject {subject}")
+
+    async def _ask(
+        self, subject: str, body: bytes, headers: dict[str, str] | None, timeout_s: float
+    ) -> Msg:
+        self.used = time.monotonic()
         await self.open()
         connection, lost = self._nats, self._lost
         if connection is None:
             raise BrokerGoneError("the broker cannot be reached")
         try:
-            asked = connection.request(PREFIX + command, body, timeout=timeout_s, headers=headers)
+            asked = connection.request(subject, body, timeout=timeout_s, headers=headers)
             reply = await _unless(lost, asked)
         except nats.errors.NoRespondersError:
-            raise RefusedError(f"the broker does not know {command}") from None
+            raise RefusedError(f"nobody answers to {subject}") from None
         except nats.errors.MaxPayloadError:
             raise RefusedError("the message is larger than the broker takes") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
@@ -121,14 +140,7 @@ class Link:
             self._note_gone()
             raise BrokerGoneError(f"the broker did not answer: {_words(error)}") from None
         self.gone_since = None
-        try:
-            document: dict[str, Any] = json.loads(reply.data)
-        except ValueError:
-            raise RefusedError("the broker's answer is no JSON") from None
-        if document.get("error"):
-            kind = (reply.headers or {}).get("mq9-error", "")
-            raise RefusedError(str(document["error"]), kind)
-        return document
+        return reply
 
     async def close(self) -> None:
         """End the connection for good: it does not come back for somebody who still asks."""
@@ -144,6 +156,16 @@ class Link:
     def _note_gone(self) -> None:
         if self.gone_since is None:
             self.gone_since = time.time()
+
+
+def _document(reply: Msg) -> dict[str, Any]:
+    try:
+        document = json.loads(reply.data)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise RefusedError("the answer is no JSON object")
+    return document
 
 
 def _context(settings: Settings) -> ssl.SSLContext:

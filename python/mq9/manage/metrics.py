@@ -39,6 +39,7 @@ class _Broker(Collector):
         build.add_metric((__version__,), 1)
         yield build
         yield from self._archive()
+        yield from self._schedules()
         yield from self._server()
         yield from self._totals()
         yield from self._queues()
@@ -54,6 +55,17 @@ class _Broker(Collector):
         copied = CounterMetricFamily("mq9_archive_letters", "Dead letters copied to PostgreSQL.")
         copied.add_metric((), archive.copied)
         yield copied
+
+    def _schedules(self) -> Iterator[Metric]:
+        scheduler = self._follower.scheduler
+        if scheduler is None:
+            return
+        fired = CounterMetricFamily("mq9_schedule_firings", "Schedules fired.")
+        fired.add_metric((), scheduler.fired)
+        yield fired
+        late = GaugeMetricFamily("mq9_schedules_late", "Schedules that should have been fired.")
+        late.add_metric((), sum(each.is_late for each in scheduler.progress))
+        yield late
 
     def _server(self) -> Iterator[Metric]:
         varz = self._follower.server.get("varz", {})

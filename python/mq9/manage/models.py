@@ -214,6 +214,26 @@ class Agents(BaseModel):
     total: int
 
 
+class ScheduleRow(BaseModel):
+    """A schedule and how far it has come."""
+
+    name: str
+    cron: str
+    timezone: str
+    target: str
+    due: int | None
+    fired: int | None
+    late: bool
+    problem: str
+
+
+class Schedules(BaseModel):
+    """What is sent at set times."""
+
+    schedules: list[ScheduleRow]
+    total: int
+
+
 class Connections(BaseModel):
     """Clients of the broker."""
 

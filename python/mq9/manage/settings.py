@@ -12,6 +12,7 @@ DEFAULT_BROKER_NAME = "mq9"
 # Given by the environment, which other users of the machine cannot read.
 PASSWORD_VARIABLE = "MQ9_MANAGE_PASSWORD"
 POSTGRES_VARIABLE = "MQ9_MANAGE_POSTGRES"
+SCHEDULES_VARIABLE = "MQ9_MANAGE_SCHEDULES"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class Settings:
     """The URL of a database that dead letters are copied to; empty: to none."""
     broker_name: str = DEFAULT_BROKER_NAME
     """What tells this broker's letters from those of others in the same database."""
+    schedules: str = ""
+    """What is sent at set times, as JSON; empty: nothing."""
     tls_ca: Path | None = None
     tls_pinned: bool = False
     """Whether `tls_ca` is the broker's own certificate, whatever names it has."""
@@ -110,6 +113,7 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
         audit_file=arguments.audit_file,
         postgres=postgres,
         broker_name=arguments.broker_name,
+        schedules=os.environ.get(SCHEDULES_VARIABLE, ""),
         tls_ca=arguments.nats_ca,
         tls_pinned=arguments.nats_pin,
         until_stdin_ends=arguments.until_stdin_ends,

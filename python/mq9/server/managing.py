@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import json
 import os
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from mq9.config import Management
@@ -24,6 +26,7 @@ _NEEDED = ("fastapi", "prometheus_client", "uvicorn")
 _NEEDED_FOR_POSTGRES = ("asyncpg",)
 _PASSWORD = "MQ9_MANAGE_PASSWORD"
 _POSTGRES = "MQ9_MANAGE_POSTGRES"
+_SCHEDULES = "MQ9_MANAGE_SCHEDULES"
 _STOP_S = 3.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
@@ -51,14 +54,16 @@ class Managing:
             return None
         options = wanted if isinstance(wanted, Management) else Management()
         copies = running.options.dead_letters is not None
+        schedules = len(running.options.schedules)
         if missing := _missing(_NEEDED):
             text = (
                 f"No management page: pip install 'mq9[manage]' brings what is missing ({missing})"
             )
             if copies:
-                log.error(f"{text}. Dead letters are not copied to PostgreSQL")
-            else:
-                log.info(text)
+                text += ". Dead letters are not copied to PostgreSQL"
+            if schedules:
+                text += f". No schedule of {schedules} is followed"
+            (log.error if copies or schedules else log.info)(text)
             return None
         if copies and (missing := _missing(_NEEDED_FOR_POSTGRES)):
             log.error(
@@ -97,7 +102,7 @@ class Managing:
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command(),
-                    env={**os.environ, **self._secrets()},
+                    env={**os.environ, **self._private()},
                     stdin=asyncio.subprocess.PIPE,
                 )
                 status = await self._process.wait()
@@ -113,12 +118,14 @@ class Managing:
             self._running.log.warn("management ended and is started again", status=status)
             await asyncio.sleep(pause)
 
-    def _secrets(self) -> dict[str, str]:
-        """What other users of the machine must not read: in the environment, not in arguments."""
-        secrets = {_PASSWORD: self._running.passwords.own}
+    def _private(self) -> dict[str, str]:
+        """What is long, or not for other users of the machine: not in arguments."""
+        private = {_PASSWORD: self._running.passwords.own}
         if (letters := self._running.options.dead_letters) is not None:
-            secrets[_POSTGRES] = letters.postgres
-        return secrets
+            private[_POSTGRES] = letters.postgres
+        if schedules := self._running.options.schedules:
+            private[_SCHEDULES] = json.dumps([asdict(each) for each in schedules])
+        return private
 
     def _command(self) -> list[str]:
         options, server = self._options, self._running.options

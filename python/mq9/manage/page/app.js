@@ -13,10 +13,12 @@ import { deadLetters } from './views/dead_letters.js';
 import { overview } from './views/overview.js';
 import { queue } from './views/queue.js';
 import { queues } from './views/queues.js';
+import { schedules } from './views/schedules.js';
 
-const VIEWS = { '/': overview, '/queues': queues, '/queue': queue, '/consumers': consumers, '/dead-letters': deadLetters, '/agents': agents, '/connections': connections };
+const VIEWS = { '/': overview, '/queues': queues, '/queue': queue, '/consumers': consumers, '/dead-letters': deadLetters, '/agents': agents, '/schedules': schedules, '/connections': connections };
 const LINKS = [['/', 'overview', 'Overview'], ['/queues', 'queues', 'Queues', 'queues'], ['/consumers', 'consumers', 'Consumers', 'consumers'],
-  ['/dead-letters', 'letter', 'Dead letters', 'dead_letters'], ['/agents', 'agents', 'Agents'], ['/connections', 'connections', 'Connections', 'connections']];
+  ['/dead-letters', 'letter', 'Dead letters', 'dead_letters'], ['/agents', 'agents', 'Agents'], ['/schedules', 'clock', 'Schedules'],
+  ['/connections', 'connections', 'Connections', 'connections']];
 const EVERY_MS = 2000, SLOW_MS = 300;
 
 const page = { data: null, at: 0, state: null, problem: null, serverGone: 0, paused: false, held: {}, turn: 0, timer: 0, abort: null, signed: '' };
