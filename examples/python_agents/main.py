@@ -50,7 +50,10 @@ async def edit(url: str) -> list[str]:
     async with mq9.Client(url, name="editor") as client:
         answers = await client.create_mailbox(ttl=600)
         for question, priority in QUESTIONS.items():
-            [best] = await client.discover(semantic=question, limit=1)
+            # Agents that have just been registered may not have been read yet.
+            while (found := await client.discover(semantic=question, limit=1)).pending:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            [best] = found
             print(f"editor: {question!r} is for {best['name']}")
             await client.send(
                 best["mailbox"], TEXT, priority=priority, headers={"reply-to": answers}
