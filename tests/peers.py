@@ -89,7 +89,11 @@ class Server:
             return json.load(response)
 
     def signal(self, number: signal.Signals) -> None:
+        """Sends a signal; one that stops it has stopped all of its threads by then."""
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            process = psutil.Process(self.pid)
+            until(lambda: process.status() == psutil.STATUS_STOPPED, "it has stopped")
 
     def reconfigure(self, text: str) -> None:
         """Replaces the configuration and has it reloaded; returns when the log says so."""

@@ -24,8 +24,8 @@ export const schedules = {
     const now = Date.now() / 1000;
     const rows = data.schedules.map((schedule) => el('tr', null,
       el('td', { class: 'wide' }, name(schedule.name)),
-      el('td', { class: 'code', 'data-label': 'Times' }, `${schedule.cron} `, el('span', { class: 'second' }, schedule.timezone)),
-      el('td', { 'data-label': 'Sent to' }, name(schedule.target)),
+      el('td', { class: 'code full', 'data-label': 'Times' }, `${schedule.cron} `, el('span', { class: 'second' }, schedule.timezone)),
+      el('td', { class: 'full', 'data-label': 'Sent to' }, name(schedule.target)),
       el('td', { class: 'number', 'data-label': 'Next' }, next(schedule, now)),
       el('td', { class: 'number', 'data-label': 'Last' }, ago(schedule.fired, now)),
       el('td', { class: 'full' }, state(schedule))));
