@@ -17,6 +17,8 @@ struct Lease {
     deadline_ms: u64,
     /// The connection that they were given to; none if they rest, or nobody knows.
     conn: Option<u64>,
+    /// Whether nobody holds them: they rest until then.
+    rests: bool,
     /// Messages still under it. Never 0 between calls of the group.
     live: usize,
     /// All messages that were ever under it.
@@ -28,15 +30,38 @@ struct Lease {
 pub(super) struct Leases {
     table: Slab<Lease>,
     by_deadline: BTreeSet<(u64, LeaseId)>,
+    /// Those under which somebody holds messages.
+    held: usize,
 }
 
 impl Leases {
     /// A new lease. The caller must add a message, or it stays until its deadline.
     pub(super) fn open(&mut self, deadline_ms: u64, conn: Option<u64>) -> LeaseId {
-        let lease = Lease { deadline_ms, conn, live: 0, msg_ids: Vec::new() };
+        self.held += 1;
+        self.enter(Lease { deadline_ms, conn, rests: false, live: 0, msg_ids: Vec::new() })
+    }
+
+    /// The same, for messages that nobody holds until then.
+    pub(super) fn park(&mut self, deadline_ms: u64) -> LeaseId {
+        self.enter(Lease { deadline_ms, conn: None, rests: true, live: 0, msg_ids: Vec::new() })
+    }
+
+    fn enter(&mut self, lease: Lease) -> LeaseId {
+        let deadline_ms = lease.deadline_ms;
         let id = LeaseId(self.table.insert(lease));
         self.by_deadline.insert((deadline_ms, id));
         id
+    }
+
+    fn end(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self.table.remove(id.0)?;
+        self.held -= usize::from(!lease.rests);
+        Some(lease)
+    }
+
+    /// How many are held by somebody.
+    pub(super) fn held(&self) -> usize {
+        self.held
     }
 
     pub(super) fn add(&mut self, id: LeaseId, msg_id: u64) {
@@ -56,7 +81,7 @@ impl Leases {
         lease.live -= 1;
         if lease.live == 0 {
             self.by_deadline.remove(&(lease.deadline_ms, id));
-            self.table.remove(id.0);
+            self.end(id);
         }
     }
 
@@ -80,7 +105,7 @@ impl Leases {
             return None;
         }
         self.by_deadline.pop_first();
-        let msg_ids = self.table.remove(id.0).map(|lease| lease.msg_ids).unwrap_or_default();
+        let msg_ids = self.end(id).map(|lease| lease.msg_ids).unwrap_or_default();
         Some((id, msg_ids))
     }
 
@@ -93,6 +118,8 @@ impl Leases {
         self.table.check_invariants();
         assert_eq!(self.table.len(), held.len(), "a lease without deliveries");
         assert_eq!(self.by_deadline.len(), held.len(), "deadlines of leases");
+        let of_somebody = held.keys().filter(|id| self.table.get(id.0).is_some_and(|l| !l.rests));
+        assert_eq!(self.held, of_somebody.count(), "leases that are held");
         for (id, msg_ids) in held {
             let lease = self.table.get(id.0);
             let known = lease.is_some_and(|lease| {

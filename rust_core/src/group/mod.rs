@@ -312,6 +312,16 @@ impl Group {
         self.members.len()
     }
 
+    /// How many members have time left for what they hold; none, if their connections closed or their leases ended.
+    pub fn active_members(&self) -> usize {
+        self.members.len().min(self.leases.held())
+    }
+
+    /// The message with the lowest number that is delivered and not yet acknowledged.
+    pub fn first_outstanding(&self) -> Option<u64> {
+        self.deliveries.iter().next().map(|(msg_id, _)| msg_id)
+    }
+
     /// How many leases are running.
     pub fn leases(&self) -> usize {
         self.leases.len()
@@ -392,7 +402,7 @@ impl Group {
         let Some(mut delivery) = delivery else { return };
         self.let_go(msg_id, &delivery);
         delivery.member = None;
-        delivery.lease = until_mono_ms.map(|deadline_ms| self.leases.open(deadline_ms, None));
+        delivery.lease = until_mono_ms.map(|deadline_ms| self.leases.park(deadline_ms));
         match delivery.lease {
             Some(lease) => self.leases.add(lease, msg_id),
             None => drop(self.available.insert((delivery.level, msg_id))),

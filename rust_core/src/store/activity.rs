@@ -9,9 +9,11 @@ use std::collections::VecDeque;
 use serde::{Serialize, Serializer};
 
 use super::Store;
+use super::consumers::{ConsumerSlot, Consumers};
 use super::indexes::{GroupIx, SlotIx};
 use super::slot::{GroupSlot, Slot};
 use crate::group::Delivered;
+use crate::mailbox::Mailbox;
 use crate::time::Now;
 
 /// Entries kept for a second watcher who is behind the first.
@@ -68,9 +70,9 @@ impl Journal {
         if self.base == 0 {
             self.base = 1;
         }
-        if read_to == 0 || read_to == self.next() {
-            self.fence = self.next();
-        }
+        // What was read may change again at once, also while the rest is not read yet.
+        let read_all = if read_to == 0 { self.next() } else { read_to };
+        self.fence = self.fence.max(read_all);
         let read = read_to.saturating_sub(self.base) as usize;
         let spare = read.saturating_sub(KEPT.max(mailboxes));
         self.entries.drain(..spare);
@@ -121,7 +123,8 @@ impl GroupCounts {
         })
     }
 
-    fn note_duration(&mut self, ms: u64) {
+    /// A message was acknowledged so long after its creation.
+    pub fn note_duration(&mut self, ms: u64) {
         let bucket = (u64::BITS - ms.leading_zeros()) as usize;
         let durations = self.durations.get_or_insert_with(|| Box::new([0; BUCKETS]));
         let count = &mut durations[bucket.min(BUCKETS - 1)];
@@ -141,6 +144,9 @@ pub struct Activity {
     pub slot: u32,
     /// Its address.
     pub address: String,
+    /// The stream that it holds; then its groups are the consumers of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
     /// Wall time of creation.
     pub created_ms: u64,
     /// Wall time of expiry; 0 is never.
@@ -174,8 +180,10 @@ pub struct GroupActivity {
     pub lag: u64,
     /// Messages given out and not acknowledged.
     pub outstanding: u64,
-    /// Members that hold messages, and fetches that wait.
+    /// Members whose time to work on what they hold is not over, and fetches that wait.
     pub members: u64,
+    /// When the oldest message was created that it has not done with; 0 without one.
+    pub oldest_ms: u64,
     /// Wall time at which it was last used.
     pub used_ms: u64,
     /// What it has done.
@@ -256,9 +264,11 @@ impl Store {
         let oldest = lanes.iter().filter_map(|(_, lane)| lane.first());
         let used = lanes.iter().filter(|(_, lane)| !lane.is_empty());
         let policy = mailbox.policy();
+        let consumers = slot.consumers().into_iter().flat_map(Consumers::iter);
         Activity {
             slot: index.0,
             address: mailbox.address.to_string(),
+            stream: policy.stream.as_deref().map(str::to_owned),
             created_ms: mailbox.created_ms,
             expires_ms: mailbox.expires_ms,
             next_id: mailbox.next_id,
@@ -268,11 +278,10 @@ impl Store {
             levels: used.map(|(level, lane)| (level.number(), lane.len() as u64)).collect(),
             work_queue: policy.work_queue,
             dead_letter: policy.dead_letter.as_deref().unwrap_or_default().to_owned(),
-            group_count: slot.group_count() as u64,
-            groups: slot
-                .groups()
+            group_count: (slot.group_count() + slot.consumers().map_or(0, Consumers::len)) as u64,
+            groups: (slot.groups().map(|g| self.of_group(index, slot, g, now)))
+                .chain(consumers.map(|(_, c)| of_consumer(mailbox, c, now)))
                 .take(GROUPS)
-                .map(|g| self.of_group(index, slot, g, now))
                 .collect(),
         }
     }
@@ -282,12 +291,18 @@ impl Store {
         let lanes = slot.mailbox.lanes().iter();
         let lag = lanes.map(|(level, lane)| lane.count_from(cursors[level.index()])).sum::<usize>();
         let waiting = self.waiters.waits_of_group(index, &group.name);
+        let lanes = slot.mailbox.lanes().iter();
+        let unread =
+            lanes.filter_map(|(level, lane)| lane.iter_from(cursors[level.index()]).next());
+        let held = group.group.first_outstanding().and_then(|msg_id| slot.mailbox.get(msg_id));
+        let oldest = unread.chain(held.map(|(_, entry)| entry)).map(|entry| entry.create_ms).min();
         GroupActivity {
             name: group.name.to_string(),
             lag: lag as u64,
             outstanding: group.group.outstanding() as u64,
-            members: (group.group.holders() + waiting) as u64,
-            used_ms: now.wall_ms.saturating_sub(now.mono_ms.saturating_sub(group.used_ms)),
+            members: (group.group.active_members() + waiting) as u64,
+            oldest_ms: oldest.unwrap_or(0),
+            used_ms: wall_ms(group.used_ms, now),
             counts: group.counts.clone(),
         }
     }
@@ -299,6 +314,7 @@ impl Store {
         at: GroupIx,
         count: impl FnOnce(&mut GroupCounts),
     ) {
+        self.state.journal.touch(index);
         if let Some(group) = self.state.slot_mut(index).and_then(|slot| slot.group_mut(at)) {
             count(&mut group.counts);
         }
@@ -316,4 +332,27 @@ impl Store {
             }
         });
     }
+}
+
+fn of_consumer(mailbox: &Mailbox, slot: &ConsumerSlot, now: Now) -> GroupActivity {
+    let consumer = &slot.consumer;
+    let (pending, out) = (consumer.pending(), consumer.outstanding() as u64);
+    // Numbers of a stream begin at 1: the first that is not done with has the number of the floor here.
+    let first = consumer.floor().stream;
+    let undone = mailbox.lanes().iter().filter_map(|(_, lane)| lane.iter_from(first).next());
+    let oldest = undone.map(|entry| entry.create_ms).min().filter(|_| pending + out > 0);
+    let is_out = usize::from(consumer.next_deadline_ms().is_some());
+    GroupActivity {
+        name: slot.name.to_string(),
+        lag: pending,
+        outstanding: out,
+        members: (consumer.waiting + is_out) as u64,
+        oldest_ms: oldest.unwrap_or(0),
+        used_ms: wall_ms(slot.used_ms, now),
+        counts: slot.counts.clone(),
+    }
+}
+
+fn wall_ms(used_ms: u64, now: Now) -> u64 {
+    now.wall_ms.saturating_sub(now.mono_ms.saturating_sub(used_ms))
 }

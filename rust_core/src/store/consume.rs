@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::activity::GroupCounts;
 use super::consumers::ConsumerKey;
 use super::fetch::Unread;
 use super::fetched::Fetched;
@@ -271,6 +272,8 @@ impl Store {
             && !offers.is_empty()
         {
             slot.delivered_ms = now.wall_ms;
+            slot.counts.delivered += offers.len() as u64;
+            slot.counts.redelivered += offers.iter().filter(|offer| offer.count > 1).count() as u64;
         }
         Ok((first, self.state.consumer(key).map_or(0, |slot| slot.consumer.pending())))
     }
@@ -317,6 +320,7 @@ impl Store {
                 let until = delay_ms.map(|ms| now.mono_ms.saturating_add(ms));
                 if let Some(about) = about {
                     self.state.stream_events.push_back(StreamEvent::Returned(about));
+                    self.count_of_consumer(key, |counts| counts.returned += 1);
                 }
                 self.set_deadline(key, msg_id, until);
             }
@@ -345,6 +349,8 @@ impl Store {
             msg_ids.iter().copied().filter(|id| slot.consumer.count(*id).is_some()).collect();
         let address = self.address_of(key.slot);
         let stamp = Stamp { time_ms: now.wall_ms, address: &address };
+        let last = self.state.slot(key.slot).zip(out.last()).and_then(|(s, id)| s.mailbox.get(*id));
+        let took_ms = last.map(|(_, entry)| now.wall_ms.saturating_sub(entry.create_ms));
         for some in out.chunks(IN_A_RECORD) {
             let mut runs = Vec::new();
             encode_runs(some.iter().map(|id| (*id, 1)), &mut runs);
@@ -364,6 +370,14 @@ impl Store {
                 self.state.remove_message(key.slot, msg_id);
             }
         }
+        let count = out.len() as u64;
+        self.count_of_consumer(key, |counts| match cause {
+            cause::TERMINATED => counts.dead += count,
+            _ => {
+                counts.acked += count;
+                took_ms.into_iter().for_each(|ms| counts.note_duration(ms));
+            }
+        });
         self.state.arm_consumer(key);
         if self.state.consumer(key).is_some_and(|slot| slot.consumer.waiting > 0) {
             self.state.ready_consumers.insert(key);
@@ -416,6 +430,7 @@ impl Store {
             self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms)?;
             self.append(key.slot, 0, &op);
             self.state.done(key, &done);
+            self.count_of_consumer(key, |counts| counts.dead += some.len() as u64);
         }
         self.state.arm_consumer(key);
         Ok(())
@@ -450,6 +465,12 @@ impl Store {
             self.state.look_at_consumer(key, over_ms);
         } else if self.remove_consumer(key, true, now).is_err() {
             self.state.look_at_consumer(key, now.mono_ms.saturating_add(RETRY_MS));
+        }
+    }
+
+    fn count_of_consumer(&mut self, key: ConsumerKey, count: impl FnOnce(&mut GroupCounts)) {
+        if let Some(slot) = self.state.consumer_mut(key) {
+            count(&mut slot.counts);
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::activity::GroupCounts;
 use super::indexes::SlotIx;
 use crate::consumer::Consumer;
 use crate::timer::TimerKey;
@@ -35,6 +36,8 @@ pub struct ConsumerSlot {
     pub acked_ms: u64,
     /// The timer that looks whether it is still used.
     pub idle: Option<TimerKey>,
+    /// What it has done.
+    pub counts: GroupCounts,
 }
 
 /// The consumers of one stream.
@@ -73,6 +76,7 @@ impl Consumers {
             delivered_ms: 0,
             acked_ms: 0,
             idle: None,
+            counts: GroupCounts::default(),
         };
         self.by_id.insert(id, slot);
     }

@@ -109,6 +109,7 @@ impl State {
 
     /// Messages were confirmed by a group.
     pub fn confirm(&mut self, index: SlotIx, group: GroupIx, msg_ids: impl Iterator<Item = u64>) {
+        self.journal.touch(index);
         if let Some(slot) = self.slots.in_use_mut(index)
             && let Some(slot) = slot.known_group_mut(group)
         {
@@ -125,6 +126,7 @@ impl State {
         msg_id: u64,
         until_ms: Option<u64>,
     ) -> bool {
+        self.journal.touch(index);
         let slot = self.slots.in_use_mut(index).and_then(|slot| slot.known_group_mut(group));
         slot.is_some_and(|slot| slot.group.nak(msg_id, until_ms))
     }

@@ -80,6 +80,7 @@ impl State {
 
     /// The same, to change it.
     pub fn consumer_mut(&mut self, key: ConsumerKey) -> Option<&mut ConsumerSlot> {
+        self.journal.touch(key.slot);
         self.slot_mut(key.slot)?.consumers_mut()?.get_mut(key.id)
     }
 
@@ -97,6 +98,7 @@ impl State {
             return Ok(None);
         }
         let next_id = self.next_consumer;
+        self.journal.touch(index);
         let Some(slot) = self.slot_mut(index) else { return Ok(None) };
         let (mailbox, consumers) = slot.with_consumers();
         if let Some(id) = consumers.find(set.consumer) {
@@ -130,6 +132,7 @@ impl State {
 
     /// A consumer goes, with all it remembers.
     pub fn remove_consumer(&mut self, key: ConsumerKey) -> Option<ConsumerSlot> {
+        self.journal.touch(key.slot);
         let removed = self.slot_mut(key.slot)?.consumers_mut()?.remove(key.id);
         self.ready_consumers.remove(&key);
         let mut removed = removed?;

@@ -245,6 +245,7 @@ impl Store {
         let Some(group) = slot.group_mut(at) else { return };
         let returned = group.group.expire_leases(now.mono_ms);
         if returned > 0 {
+            self.state.journal.touch(index);
             if max_deliver > 0 {
                 // However many there are, others do not wait for all of them.
                 if self.bury_exhausted(index, at, max_deliver, SURPLUS_AT_ONCE, now).more {

@@ -212,6 +212,7 @@ impl Store {
 impl State {
     /// A mailbox is changed. What it holds stays.
     pub fn update_mailbox(&mut self, index: SlotIx, expires_ms: u64, desc: &str, policy: Policy) {
+        self.journal.touch(index);
         let Some(slot) = self.slot_mut(index) else { return };
         let mailbox = &mut slot.mailbox;
         mailbox.expires_ms = expires_ms;

@@ -196,6 +196,7 @@ impl Store {
     pub fn cancel_wait(&mut self, waiter: u64) -> bool {
         let taken = self.waiters.take(waiter);
         if let Some(waiter) = &taken {
+            self.state.journal.touch(waiter.slot);
             self.state.timers.mono.cancel(waiter.timer);
         }
         taken.is_some()
@@ -249,6 +250,7 @@ impl Store {
             if let Some(of) = of {
                 of.group.release_member(&member);
             }
+            self.state.journal.touch(slot);
             self.state.arm_leases(slot, group);
             self.mark_ready(slot);
         }
@@ -290,6 +292,7 @@ impl Store {
         cursors: [u64; LEVELS],
         now: Now,
     ) -> u64 {
+        self.state.journal.touch(slot);
         let id = self.waiters.next;
         self.waiters.next += 1;
         let timer = Timer { number: self.state.number(slot), id, slot, purpose: Purpose::Wait };

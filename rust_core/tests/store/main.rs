@@ -19,3 +19,4 @@ mod update;
 mod upkeep;
 mod upkeep_holds;
 mod waits;
+mod watching;
