@@ -152,7 +152,7 @@ impl Error {
     }
 
     /// Wraps an error of the operating system, telling a full disk from other failures.
-    pub(crate) fn io(action: &'static str, file: impl Into<String>, source: io::Error) -> Error {
+    pub fn io(action: &'static str, file: impl Into<String>, source: io::Error) -> Error {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull(source),
             _ => Error::Io { action, file: file.into(), source },

@@ -1,5 +1,6 @@
 """The settings of a file: what each sets, what is refused, what is named in a warning."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -262,3 +263,30 @@ def test_defaults_are_those_of_nats_server() -> None:
     assert (options.max_connections, options.max_subscriptions) == (65_536, 0)
     assert (options.ping_interval_ms, options.ping_max) == (120_000, 2)
     assert not options.authorization.required
+
+
+CLUSTER = 'replication { node: 1, nodes: ["a:1"], servers: ["nats://a:2"] }'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            f"mq9 {{ {CLUSTER} }}\njetstream: enabled",
+            "jetstream and replication do not go together",
+        ),
+        (f"mq9 {{ {CLUSTER}, segment_size: 1MB }}", "segment_size (1048576) is too small"),
+        (f"max_payload: 64MB\nmq9 {{ {CLUSTER} }}", "raise segment_size or lower max_payload"),
+        (
+            f"mq9 {{ {CLUSTER.replace('node: 1', 'node: 1, monitors: [x]')} }}",
+            "URLs such as",
+        ),
+    ],
+)
+def test_what_does_not_go_with_replication_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        loads(text, {})
+
+
+def test_replication_goes_with_what_is_usual() -> None:
+    assert loads(f"mq9 {{ {CLUSTER} }}", {}).replication is not None

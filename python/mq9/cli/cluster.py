@@ -1,6 +1,7 @@
-"""`mq9 cluster`: a cluster on this machine to try, and what the nodes of any cluster are at."""
+"""`mq9 cluster`: one on this machine to try, what nodes of any are at, and their data folders."""
 
 import argparse
+import asyncio
 import json
 import signal
 import sys
@@ -9,13 +10,18 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mq9.cli import broker
-from mq9.cli.exits import OK, UNREACHABLE, Failure
-from mq9.cli.output import print_json, table
+from mq9.cli.exits import OK, REFUSED, UNREACHABLE, Failure
+from mq9.cli.output import print_json, size, table
+
+if TYPE_CHECKING:
+    from mq9.client import Client
+    from mq9.cluster.folders import Place
 
 _TIMEOUT_S = 2.0
+_YIELD_S = 15.0
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -43,6 +49,47 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         example="mq9 cluster status http://127.0.0.1:4231 http://127.0.0.1:4232 http://127.0.0.1:4233",
     )
     status.add_argument("urls", nargs="+", metavar="URL", help="monitoring address of a node")
+    yields = broker.add_command(
+        *(inner, "cluster yield", _yield),
+        help="have the node that leads give its lead to another",
+        example="mq9 cluster yield\nmq9 cluster yield --to 2",
+    )
+    yields.add_argument("--to", type=int, metavar="N", help="number of that node (default: any)")
+    _add_folders(inner)
+
+
+def _add_folders(inner: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    backup = broker.add_local_command(
+        *(inner, "cluster backup", _backup),
+        help="copy the data folder of a node, which may run",
+        example="mq9 cluster backup /var/lib/mq9 /backup/mq9",
+    )
+    backup.add_argument("directory", metavar="DIR", help="the node's data")
+    backup.add_argument("target", metavar="TO", help="a new folder")
+    join = broker.add_local_command(
+        *(inner, "cluster join", _join),
+        help="make the data folder of a new node from a copy of another's",
+        example="mq9 cluster join /var/lib/mq9 --from /backup/mq9",
+    )
+    join.add_argument("directory", metavar="DIR", help="the new node's data: a new folder")
+    join.add_argument(
+        *("--from", "-f"),
+        dest="source",
+        required=True,
+        metavar="DIR",
+        help="a backup, or the folder of a node, which may run",
+    )
+    for name, run, help_text in (
+        ("seed", _seed, "make the data folder of a single server the first of a cluster"),
+        ("leave", _leave, "make the data folder of a node one of a single server"),
+        ("reseed", _reseed, "begin a new stream with the data folder of a node: the old is gone"),
+    ):
+        parser = broker.add_local_command(
+            *(inner, f"cluster {name}", run),
+            help=help_text,
+            example=f"mq9 cluster {name} /var/lib/mq9",
+        )
+        parser.add_argument("directory", metavar="DIR", help="its data; nothing runs on it now")
 
 
 def _up(arguments: argparse.Namespace) -> int:
@@ -99,3 +146,137 @@ def _health(url: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         return {"role": "unreachable", "error": str(error)}
     return found if isinstance(found, dict) else {}
+
+
+async def _yield(client: "Client", arguments: argparse.Namespace) -> int:
+    before = await _cluster_of(client)
+    if before is None:
+        raise Failure("this server is no node of a cluster", REFUSED)
+    if arguments.to == before["node"]:
+        print(f"Node {before['node']} leads already.")
+        return OK
+    body = {} if arguments.to is None else {"node": arguments.to}
+    await _request(client, "YIELD", body)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _YIELD_S
+    while loop.time() < until:
+        await asyncio.sleep(0.1)
+        try:
+            now = await _cluster_of(client)
+        except Exception:
+            # Between two leaders nobody answers.
+            continue
+        if now is not None and now["term"] > before["term"]:
+            if arguments.json:
+                print_json({"before": before, "now": now})
+            else:
+                was, new = before["node"], now["node"]
+                print(f"Node {was} led; node {new} leads now, in term {now['term']}.")
+            return OK if arguments.to in (None, now["node"]) else REFUSED
+    why = (
+        "no other node follows" if arguments.to is None else f"node {arguments.to} does not follow"
+    )
+    raise Failure(f"node {before['node']} still leads: {why}")
+
+
+async def _request(client: "Client", command: str, body: dict[str, Any]) -> dict[str, Any]:
+    message = await client.nats.request(
+        f"$mq9.AI.ADMIN.SERVER.{command}", json.dumps(body).encode(), timeout=_TIMEOUT_S
+    )
+    answer: dict[str, Any] = json.loads(message.data)
+    if answer.get("error"):
+        raise Failure(str(answer["error"]), REFUSED)
+    return answer
+
+
+async def _cluster_of(client: "Client") -> dict[str, Any] | None:
+    """What the node that leads says of itself."""
+    found = await _request(client, "VARZ", {})
+    cluster: dict[str, Any] | None = found["varz"]["mq9"].get("cluster")
+    return cluster
+
+
+def _backup(arguments: argparse.Namespace) -> int:
+    return _copy(arguments, Path(arguments.directory), Path(arguments.target), "A copy")
+
+
+def _join(arguments: argparse.Namespace) -> int:
+    ending = "Start the node: the stream brings what came later."
+    return _copy(arguments, Path(arguments.source), Path(arguments.directory), "The node", ending)
+
+
+def _copy(
+    arguments: argparse.Namespace, source: Path, target: Path, what: str, ending: str = ""
+) -> int:
+    from mq9.cluster.folders import FolderError, copy
+
+    shown = -1
+
+    def progress(done: int, whole: int) -> None:
+        nonlocal shown
+        percent = 100 * done // max(whole, 1)
+        if percent != shown and sys.stderr.isatty():
+            shown = percent
+            sys.stderr.write(f"\r{percent:3} % of {size(whole)}")
+
+    try:
+        place, copied = copy(source, target, progress)
+    except FolderError as error:
+        raise Failure(str(error)) from error
+    finally:
+        if shown >= 0:
+            sys.stderr.write("\n")
+    _tell(arguments, place, f"{what} in {target}: {size(copied)}.", ending)
+    return OK
+
+
+def _seed(arguments: argparse.Namespace) -> int:
+    return _change(
+        arguments,
+        f"{arguments.directory} is the first node of a cluster.",
+        "Give the other nodes a copy of it with `mq9 cluster join`, then start all of them. "
+        "An empty folder cannot follow it, nor can it join a stream that is there already.",
+    )
+
+
+def _leave(arguments: argparse.Namespace) -> int:
+    return _change(
+        arguments,
+        f"{arguments.directory} belongs to no cluster any more.",
+        "Start it without replication. Take the node from the nodes of those that stay, and "
+        "restart them one by one.",
+    )
+
+
+def _reseed(arguments: argparse.Namespace) -> int:
+    return _change(
+        arguments,
+        f"{arguments.directory} begins a new stream.",
+        "Delete the old stream, give the other nodes copies of this folder with "
+        "`mq9 cluster join`, then start all of them.",
+    )
+
+
+def _change(arguments: argparse.Namespace, done: str, ending: str) -> int:
+    from mq9.cluster import folders
+
+    kind: str = arguments.path.split()[-1]
+    change = {"seed": folders.seed, "leave": folders.leave, "reseed": folders.reseed}[kind]
+    folder = Path(arguments.directory)
+    try:
+        was = None if kind == "seed" else folders.place(folder)
+        now = change(folder)
+    except folders.FolderError as error:
+        raise Failure(str(error)) from error
+    _tell(arguments, now if was is None else was, done, ending)
+    return OK
+
+
+def _tell(arguments: argparse.Namespace, place: "Place", done: str, ending: str) -> None:
+    if arguments.json:
+        print_json({"sequence": place.sequence, "digest": place.digest, "term": place.term})
+        return
+    print(done)
+    print(f"It holds the log up to message {place.sequence}, digest {place.digest}.")
+    if ending:
+        print(ending)

@@ -34,7 +34,7 @@ from mq9.config.reading import (
     read_block,
     split_address,
 )
-from mq9.config.replication import read_replication
+from mq9.config.replication import conflict, read_replication
 from mq9.config.schedules import read_schedules
 from mq9.config.tls import read_tls
 from mq9.config.tree import Place, Value
@@ -136,6 +136,9 @@ def _check(options: Options, places: Mapping[str, Place]) -> None:
             f"lame_duck_grace_period ({options.lame_duck_grace_period_ms} ms) must be shorter "
             f"than lame_duck_duration ({options.lame_duck_duration_ms} ms)",
         )
+    if options.replication is not None and (found := conflict(options)):
+        name, why = found
+        refuse(name, "replication", why)
     if wrong:
         raise ConfigError("\n".join(wrong))
 

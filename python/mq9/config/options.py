@@ -106,6 +106,8 @@ class Replication:
     """URLs of the nats-servers that keep the log."""
     name: str = "mq9"
     """Of the cluster: several may share the servers."""
+    monitors: tuple[str, ...] = ()
+    """Monitoring addresses of these servers: whether they sync what they confirm is seen there."""
     replicas: int = 3
     """How many servers keep each message."""
     lease_ms: int = 3_000

@@ -6,12 +6,16 @@ Owns its settings. What a cluster is, the server and the core know.
 import re
 from urllib.parse import urlsplit
 
-from mq9.config.options import Replication
+from mq9.config.options import Options, Replication
 from mq9.config.reading import Notes, Setting, at, duration, filled, integer, items, read_block
 from mq9.config.tree import Value
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _MOST_NODES = 16
+# As the node's thread counts.
+_PROPERTIES_BYTES = 1 << 20
+_GATHERED_BYTES = 4 << 20
+_HEADER_BYTES = 4096
 
 
 def _name(value: Value, notes: Notes) -> str:
@@ -43,11 +47,21 @@ def _servers(value: Value, notes: Notes) -> tuple[str, ...]:
     return found
 
 
+def _monitors(value: Value, notes: Notes) -> tuple[str, ...]:
+    found = tuple(filled(item, notes) for item in items(value, "URLs of monitoring ports"))
+    for text in found:
+        url = urlsplit(text)
+        if url.scheme not in {"http", "https"} or not url.hostname:
+            raise at(value.place, 'expected URLs such as "http://10.0.0.1:8333"')
+    return found
+
+
 REPLICATION_SETTINGS = {
     "name": Setting("name", _name),
     "node": Setting("node", integer(1, _MOST_NODES)),
     "nodes": Setting("nodes", _nodes),
     "servers": Setting("servers", _servers),
+    "monitors": Setting("monitors", _monitors),
     "replicas": Setting("replicas", integer(1, 5)),
     "lease": Setting("lease_ms", duration(low_ms=1_500)),
 }
@@ -63,3 +77,25 @@ def read_replication(value: Value, notes: Notes) -> Replication:
     if found["node"] > len(found["nodes"]):
         raise at(value.place, f"node {found['node']} of {len(found['nodes'])}")
     return Replication(**found)
+
+
+def batch_bytes(max_payload: int) -> int:
+    """The most that nodes write into the log as one message: what gathered, or one of a client."""
+    return max(max_payload + _PROPERTIES_BYTES, _GATHERED_BYTES)
+
+
+def conflict(options: Options) -> tuple[str, str] | None:
+    """Which other setting does not go together with the block, and why."""
+    if options.jetstream:
+        return "jetstream", (
+            "jetstream and replication do not go together yet: what a client was given would be "
+            "unknown to the node that leads next. Serve streams from a server without replication"
+        )
+    needed = batch_bytes(options.max_payload) + _HEADER_BYTES
+    if options.segment_bytes < needed:
+        return "segment_bytes", (
+            f"segment_size ({options.segment_bytes}) is too small: a node writes up to {needed} "
+            "bytes in one piece (max_payload and what belongs to it, at least 4 MB); "
+            "raise segment_size or lower max_payload"
+        )
+    return None

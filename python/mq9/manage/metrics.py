@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from mq9 import __version__
+from mq9.cluster.metrics import gauges
 from mq9.manage.follower import Follower
 from mq9.manage.mirror import Group
 
@@ -41,6 +42,7 @@ class _Broker(Collector):
         yield from self._archive()
         yield from self._schedules()
         yield from self._server()
+        yield from self._cluster()
         yield from self._totals()
         yield from self._queues()
         yield from self._groups()
@@ -111,6 +113,11 @@ class _Broker(Collector):
         for name, (text, value) in counters.items():
             if value is not None:
                 yield CounterMetricFamily(name, text, value=float(value))
+
+    def _cluster(self) -> Iterator[Metric]:
+        health = self._follower.server.get("varz", {}).get("mq9", {}).get("cluster", {})
+        for name, text, value in gauges(health):
+            yield GaugeMetricFamily(name, text, value=value)
 
     def _totals(self) -> Iterator[Metric]:
         mirror = self._follower.mirror

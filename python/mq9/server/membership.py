@@ -11,9 +11,13 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from mq9 import __version__
 from mq9._core import ClusterNode
+from mq9.cluster import metrics
+from mq9.server.backbone import check_sync
 from mq9.server.handing_on import HandingOn
 from mq9.server.info import split_address
+from mq9.server.running import StartError
 
 if TYPE_CHECKING:
     import socket
@@ -36,8 +40,18 @@ _LAG = 10_000
 class Membership:
     """One node's part in a cluster."""
 
-    def __init__(self, options: Replication, log: Log, open_store: Callable[[int], Store]) -> None:
+    def __init__(
+        self,
+        options: Replication,
+        log: Log,
+        open_store: Callable[[int], Store],
+        *,
+        max_payload: int,
+        first: bool,
+    ) -> None:
         self._options = options
+        self._max_payload = max_payload
+        self._first = first
         self._log = log
         self._open_store = open_store
         self._store: Store | None = None
@@ -53,6 +67,8 @@ class Membership:
         http: Sequence[socket.socket],
     ) -> Store | None:
         """Follow until this node leads, and give its store to be served; None when told to stop."""
+        if self._first:
+            await asyncio.to_thread(check_sync, self._options.monitors, self._log)
         handing_on = HandingOn(sockets, self._log)
         monitor = self._monitor() if http else None
         if monitor is not None:
@@ -68,7 +84,7 @@ class Membership:
                     return self._store
                 if status.role == "stopped":
                     # It holds what others may need: nobody but an operator goes on with it.
-                    raise RuntimeError(f"this node of the cluster stands still: {status.trouble}")
+                    raise StartError(f"this node of the cluster stands still: {status.trouble}")
                 keep = status.keep
                 await self.close(checkpoint=False)
             await self.close(checkpoint=True)
@@ -89,6 +105,7 @@ class Membership:
             servers=[_server(url) for url in options.servers],
             replicas=options.replicas,
             lease_ms=options.lease_ms,
+            max_payload=self._max_payload,
         )
         self._seen = 0
         self._log.info("Following", cluster=options.name, node=options.node)
@@ -117,7 +134,8 @@ class Membership:
         while True:
             status = await self._next_status()
             if status.role == "demoted":
-                self._log.warn("Another node leads", leader=status.leader, term=status.term)
+                if status.trouble is None:
+                    self._log.warn("Another node leads", leader=status.leader, term=status.term)
                 return status.keep
             if status.role == "stopped":
                 self._log.error(f"Cluster: {status.trouble}")
@@ -125,7 +143,13 @@ class Membership:
 
     async def close(self, *, checkpoint: bool) -> None:
         """End the node, and close the store; a leader gives its lead away first."""
-        node, store = self._running_node(), self._store
+        node, store = self._node, self._store
+        if node is None:
+            # Told to stop between two terms.
+            if store is not None:
+                await asyncio.to_thread(store.close)
+            self._store = None
+            return
         if checkpoint and store is not None:
             await asyncio.to_thread(node.stop)
             await asyncio.to_thread(store.close)
@@ -136,7 +160,7 @@ class Membership:
     def health(self) -> dict[str, Any]:
         """What `/healthz` says about the cluster."""
         if self._node is None:
-            return {"role": "starting"}
+            return {"role": "starting", "stream": False}
         status = self._node.status()
         return {
             "role": status.role,
@@ -146,20 +170,29 @@ class Membership:
             "sequence": status.sequence,
             "lag": status.lag,
             "digest": status.digest,
+            "stream": status.answers,
+            **({} if status.trouble is None else {"error": status.trouble}),
         }
+
+    def yield_to(self, node: int | None) -> None:
+        """Have this leader give its lead to another node, or to whichever is best placed."""
+        self._running_node().yield_to(node)
 
     def _monitor(self) -> HttpServer:
         from mq9.server.http_server import HttpServer, Response
 
         async def answer(request: Request) -> Response:
-            if urlsplit(request.target).path.rstrip("/") != "/healthz":
+            path, health = urlsplit(request.target).path.rstrip("/"), self.health()
+            if path == "/metrics":
+                return Response(metrics.text(health), metrics.CONTENT_TYPE)
+            if path == "/varz":
+                varz = {"version": __version__, "mq9": {"version": __version__, "cluster": health}}
+                return Response(json.dumps(varz).encode(), "application/json")
+            if path != "/healthz":
                 return Response(b"this node follows: ask the leader\n", status=404)
-            health = self.health()
             node = None if self._node is None else self._node.status()
             well = node is not None and node.connected and node.lag < _LAG
             document = {"status": "ok" if well else "unavailable", **health}
-            if node is not None and node.trouble is not None:
-                document["error"] = node.trouble
             body = json.dumps(document, separators=(",", ":")).encode()
             return Response(body, "application/json", 200 if well else 503)
 

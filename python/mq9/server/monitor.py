@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from mq9 import __version__
+from mq9.cluster import metrics
 from mq9.server.connz import connz
 from mq9.server.http_server import HttpServer, Request, Response
 from mq9.server.jsz import jsz
@@ -43,7 +44,7 @@ _DOCUMENTS: dict[str, Callable[[Running, Mapping[str, str]], dict[str, Any]]] = 
 }
 # Those that look at all connections take turns with others.
 _LONG_DOCUMENTS = {"/connz": connz, "/jsz": jsz, "/subsz": subsz, "/subscriptionsz": subsz}
-_PATHS = {"/", "/varz", "/healthz", *_DOCUMENTS, *_LONG_DOCUMENTS}
+_PATHS = {"/", "/varz", "/healthz", "/metrics", *_DOCUMENTS, *_LONG_DOCUMENTS}
 
 
 class Monitor:
@@ -87,11 +88,19 @@ class Monitor:
             return Response(page.encode(), "text/html; charset=utf-8")
         if path == "/healthz":
             return self._health()
+        if path == "/metrics":
+            return self._metrics()
         if path == "/varz":
             return _document(varz(self._running, self._usage, self._requests))
         if long := _LONG_DOCUMENTS.get(path):
             return _document(await long(self._running, query))
         return _document(_DOCUMENTS[path](self._running, query))
+
+    def _metrics(self) -> Response | None:
+        cluster_health = self._running.cluster_health
+        if cluster_health is None:
+            return None
+        return Response(metrics.text(cluster_health()), metrics.CONTENT_TYPE)
 
     def _health(self) -> Response:
         if self._running.lame_duck:
@@ -103,17 +112,13 @@ class Monitor:
         if store.refusing is not None:
             error = f"the store refuses writes: {store.refusing}"
             return _line({"status": "unavailable", "error": error}, 503)
+        cluster_health = self._running.cluster_health
+        cluster = {} if cluster_health is None else cluster_health()
+        if cluster and not cluster["stream"]:
+            return _line({"status": "unavailable", **cluster}, 503)
         # Damage that was isolated is no reason to send clients elsewhere.
         warning = self._running.watch.warning()
-        cluster_health = self._running.cluster_health
-        return _line(
-            {
-                "status": "ok",
-                **({"warning": warning} if warning else {}),
-                **({} if cluster_health is None else cluster_health()),
-            },
-            200,
-        )
+        return _line({"status": "ok", **({"warning": warning} if warning else {}), **cluster}, 200)
 
 
 def _document(document: Mapping[str, Any]) -> Response:

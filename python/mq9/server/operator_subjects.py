@@ -1,4 +1,4 @@
-"""ADMIN.SERVER.VARZ and CONNZ: what the monitoring port tells, for operators over NATS.
+"""ADMIN.SERVER.VARZ, CONNZ: what the monitoring port tells, for operators over NATS; and YIELD.
 
 Owns who is told. The documents have files of their own.
 """
@@ -24,6 +24,8 @@ _PREFIX = "$mq9.AI.ADMIN.SERVER."
 _MAX_CONNECTIONS = 1024
 _MAX_WAITING = 64
 _MAX_DAMAGE = 20
+_MOST_NODES = 1 << 16
+_ANSWER_S = 0.1
 
 
 class OperatorSubjects:
@@ -36,6 +38,7 @@ class OperatorSubjects:
         self._one = asyncio.Lock()
         running.broker.serve(f"{_PREFIX}VARZ", self._varz)
         running.broker.serve(f"{_PREFIX}CONNZ", self._connz)
+        running.broker.serve(f"{_PREFIX}YIELD", self._yield)
 
     def _varz(self, cid: int, subject: str, reply: str, _headers: bytes, _payload: bytes) -> None:
         if reply and self._may(cid, subject, reply):
@@ -55,6 +58,25 @@ class OperatorSubjects:
         task = asyncio.get_running_loop().create_task(self._connections(cid, reply, query))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
+
+    def _yield(self, cid: int, subject: str, reply: str, _headers: bytes, payload: bytes) -> None:
+        if not reply or not self._may(cid, subject, reply):
+            return
+        yield_lead = self._running.yield_lead
+        try:
+            fields = json.loads(payload) if payload.strip() else {}
+            node = fields.get("node") if isinstance(fields, dict) else 0
+            if node is not None and (not isinstance(node, int) or not 0 < node < _MOST_NODES):
+                raise ValueError("node is the number of a node")
+        except ValueError as error:
+            self._answer(cid, reply, {}, f"invalid request: {error}")
+            return
+        if yield_lead is None:
+            self._answer(cid, reply, {}, "this server is no node of a cluster")
+            return
+        self._answer(cid, reply, {})
+        # The answer leaves first: nothing does once the lead is given away.
+        asyncio.get_running_loop().call_later(_ANSWER_S, yield_lead, node)
 
     async def _connections(self, cid: int, reply: str, query: Mapping[str, str]) -> None:
         async with self._one:

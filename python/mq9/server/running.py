@@ -101,6 +101,8 @@ class Running:
     """What `/varz` says of the continuous export; None without one."""
     cluster_health: Callable[[], dict[str, Any]] | None = None
     """What `/healthz` says of this node's part in a cluster; None on a single node."""
+    yield_lead: Callable[[int | None], None] | None = None
+    """Gives this node's lead to another; None on a single node."""
     started_ms: int = field(default_factory=now_ms)
     loaded_ms: int = field(default_factory=now_ms)
     watch: StoreWatch = field(init=False)

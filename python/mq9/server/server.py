@@ -130,6 +130,7 @@ class Server:
                 log=self._log,
                 passwords=passwords,
                 cluster_health=None if self._membership is None else self._membership.health,
+                yield_lead=None if self._membership is None else self._membership.yield_to,
             )
             self._running.watch.begin()
             await self._serve()
@@ -155,7 +156,11 @@ class Server:
         from mq9.server.membership import Membership
 
         self._membership = Membership(
-            self._options.replication, self._log, lambda keep: _open_store(self._options, keep)
+            self._options.replication,
+            self._log,
+            lambda keep: _open_store(self._options, keep),
+            max_payload=self._options.max_payload,
+            first=self._keep == _EVERYTHING,
         )
         self._stop_signals()
         sockets = listen(self._options.host, self._options.port)

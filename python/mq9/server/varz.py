@@ -109,6 +109,7 @@ def varz(running: Running, usage: Usage, requests: Mapping[str, int]) -> dict[st
                 "set_aside_bytes": running.watch.set_aside.bytes,
             },
             "refused": stats.refused,
+            **({} if running.cluster_health is None else {"cluster": running.cluster_health()}),
             **({"export": dict(running.export)} if running.export else {}),
         },
     }

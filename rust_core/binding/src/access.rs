@@ -67,7 +67,7 @@ impl Access {
         })
     }
 
-    /// How far the log is durable, with everything done so far.
+    /// How far the log is durable, with everything done so far; in a cluster, what the stream has of that.
     pub fn durable_end(&self, py: Python<'_>) -> Result<Lsn> {
         self.enter(py, |open| Ok(open.sync()?))
     }

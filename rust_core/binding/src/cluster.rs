@@ -1,7 +1,9 @@
 //! The class `ClusterNode`: a node of a cluster beside the store that it keeps up to date.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use mq9_node::folder::{self, Place};
 use mq9_node::{Node, Role, Server, Settings, Status};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -75,11 +77,49 @@ impl NodeStatus {
         self.0.connected
     }
 
+    /// Whether the stream answers: for a leader, that replies leave.
+    #[getter]
+    fn answers(&self) -> bool {
+        self.0.answers
+    }
+
     /// Counts changes of role, leader, connection or trouble.
     #[getter]
     fn changes(&self) -> u64 {
         self.0.changes
     }
+}
+
+/// The last message of the stream that a node's folder holds, the digest up to there, and the term.
+type PlaceOf = (u64, String, u64);
+
+fn told(place: mq9_core::error::Result<Place>) -> Result<PlaceOf> {
+    let Place { sequence, digest, term } = place.map_err(Failure::from)?;
+    Ok((sequence, digest, term))
+}
+
+/// Where the folder of a node that does not run stands.
+#[pyfunction]
+pub fn cluster_place(py: Python<'_>, path: PathBuf) -> Result<PlaceOf> {
+    told(py.detach(|| folder::place_of(&path)))
+}
+
+/// Makes the folder of a single node the first of a cluster.
+#[pyfunction]
+pub fn cluster_seed(py: Python<'_>, path: PathBuf) -> Result<PlaceOf> {
+    told(py.detach(|| folder::seed(&path)))
+}
+
+/// Makes the folder of a node the first of a cluster whose stream is made anew.
+#[pyfunction]
+pub fn cluster_reseed(py: Python<'_>, path: PathBuf) -> Result<PlaceOf> {
+    told(py.detach(|| folder::reseed(&path)))
+}
+
+/// Makes the folder of a node one of a single node.
+#[pyfunction]
+pub fn cluster_leave(py: Python<'_>, path: PathBuf) -> Result<PlaceOf> {
+    told(py.detach(|| folder::leave(&path)))
 }
 
 /// A node of a cluster, on a thread of its own.
@@ -92,7 +132,7 @@ pub struct ClusterNode {
 #[pymethods]
 impl ClusterNode {
     #[new]
-    #[pyo3(signature = (store, *, cluster, node, nodes, servers, replicas=3, lease_ms=3000))]
+    #[pyo3(signature = (store, *, cluster, node, nodes, servers, replicas=3, lease_ms=3000, max_payload=1_048_576))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -103,9 +143,20 @@ impl ClusterNode {
         servers: Vec<(String, Option<(String, String)>)>,
         replicas: u32,
         lease_ms: u64,
+        max_payload: u64,
     ) -> PyResult<Self> {
         let servers = servers.into_iter().map(|(address, user)| Server { address, user }).collect();
-        let settings = Settings { cluster, node, nodes, servers, replicas, lease_ms };
+        let incarnation = 0;
+        let settings = Settings {
+            cluster,
+            node,
+            nodes,
+            servers,
+            replicas,
+            lease_ms,
+            max_payload,
+            incarnation,
+        };
         let access = store.get().access();
         let node = py.detach(|| {
             access.with_open(|open| open.map(|open| Node::start(settings, open)).transpose())
@@ -123,6 +174,12 @@ impl ClusterNode {
     /// Waits until something has changed since `seen` changes, or the time is over.
     fn wait(&self, py: Python<'_>, seen: u64, timeout_ms: u64) -> NodeStatus {
         NodeStatus(py.detach(|| self.node.wait(seen, Duration::from_millis(timeout_ms))))
+    }
+
+    /// Has a leader give its lead to node `to`, or to whichever is best placed.
+    #[pyo3(signature = (to=None))]
+    fn yield_to(&self, to: Option<u32>) {
+        self.node.yield_to(to);
     }
 
     /// Ends the node; a leader gives its lead away first, if another node can take it.

@@ -140,7 +140,7 @@ fn class_of(error: &Error) -> &'static Class {
         Error::DiskFull(_) => &DISK_FULL,
         Error::Io { .. } => &STORAGE_ERROR,
         Error::WritesStopped(_) => &WRITES_STOPPED,
-        // Of a cluster, which the binding does not open yet; and a mistake.
+        // Of a node of a cluster; and a mistake.
         Error::NotLeading | Error::StreamBehind | Error::NotTied(_) | Error::Internal(_) => {
             &STORE_ERROR
         }

@@ -42,7 +42,9 @@ mod _core {
         BrokerStats, ConnectionStats, Limits, Permissions, SubscriptionInfo,
     };
     #[pymodule_export]
-    use super::cluster::{ClusterNode, NodeStatus};
+    use super::cluster::{
+        ClusterNode, NodeStatus, cluster_leave, cluster_place, cluster_reseed, cluster_seed,
+    };
     #[pymodule_export]
     use super::codes::Codes;
     #[pymodule_export]

@@ -7,6 +7,7 @@
 //! Dependencies point one way: wire -> link -> stream -> driver -> node.
 
 mod driver;
+pub mod folder;
 mod link;
 mod node;
 mod status;
@@ -14,6 +15,6 @@ mod stream;
 mod wire;
 
 pub use link::Server;
-pub use node::{Node, Settings};
+pub use node::{Node, Settings, batch_bytes};
 pub use status::{Peer, Role, Status};
 pub use wire::{Malformed, Message, Reader, Said, publish};

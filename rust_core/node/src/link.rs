@@ -10,8 +10,6 @@ use serde::Deserialize;
 use crate::wire::{Reader, Said};
 
 const CONNECT_MS: u64 = 1_000;
-/// What the server must take as one message: an outbox, and one more message of a client.
-const NEEDED_PAYLOAD: u64 = 4 << 20;
 /// The oldest version whose answers are known.
 const OLDEST: (u32, u32) = (2, 15);
 
@@ -47,20 +45,20 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects, and says who we are. What is wrong with the server is an error of kind `InvalidData`.
-    pub fn connect(server: &Server) -> io::Result<Link> {
+    /// Connects, and says who we are; the server must take messages of `payload` bytes. What is wrong with the server is an error of kind `InvalidData`.
+    pub fn connect(server: &Server, payload: u64) -> io::Result<Link> {
         let addresses = server.address.to_socket_addrs()?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {
             match TcpStream::connect_timeout(&address, Duration::from_millis(CONNECT_MS)) {
-                Ok(socket) => return Link::greet(socket, server),
+                Ok(socket) => return Link::greet(socket, server, payload),
                 Err(error) => last = error,
             }
         }
         Err(last)
     }
 
-    fn greet(socket: TcpStream, server: &Server) -> io::Result<Link> {
+    fn greet(socket: TcpStream, server: &Server, payload: u64) -> io::Result<Link> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(Duration::from_millis(CONNECT_MS)))?;
         let mut link =
@@ -72,7 +70,7 @@ impl Link {
                 None => link.read()?,
             };
         };
-        check(&serde_json::from_slice(&info)?)?;
+        check(&serde_json::from_slice(&info)?, payload)?;
         let mut options = serde_json::json!({
             "verbose": false, "pedantic": false, "lang": "mq9", "version": env!("CARGO_PKG_VERSION"), "protocol": 1,
             "headers": true, "no_responders": true, "echo": true, "name": "mq9 node",
@@ -151,7 +149,7 @@ impl AsFd for Link {
     }
 }
 
-fn check(info: &Info) -> io::Result<()> {
+fn check(info: &Info, payload: u64) -> io::Result<()> {
     let mut numbers = info.version.split('.').filter_map(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version < OLDEST {
@@ -163,8 +161,12 @@ fn check(info: &Info) -> io::Result<()> {
     if !info.jetstream || !info.headers {
         return Err(wrong("the server has no JetStream: start nats-server with -js"));
     }
-    if info.max_payload < NEEDED_PAYLOAD {
-        return Err(wrong(&format!("max_payload is {}: set it to 8MB", info.max_payload)));
+    if info.max_payload < payload {
+        return Err(wrong(&format!(
+            "nats-server takes messages of {} bytes, and {payload} are needed: raise its max_payload (8MB is usual), or \
+             lower that of mq9",
+            info.max_payload
+        )));
     }
     Ok(())
 }

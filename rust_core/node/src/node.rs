@@ -12,7 +12,7 @@ use mq9_core::wire::tie::StreamPosition;
 use mq9_runtime::{Bell, OpenStore, clock};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::driver::{Driver, Wishes};
+use crate::driver::{ANYBODY, Driver, Wishes};
 use crate::link::Server;
 use crate::status::{Shared, Status};
 use crate::stream::Stream;
@@ -32,6 +32,22 @@ pub struct Settings {
     pub replicas: u32,
     /// How long nothing is heard of a leader before another claims.
     pub lease_ms: u64,
+    /// The largest message of a client: the servers must take it with what belongs to it.
+    pub max_payload: u64,
+    /// Tells this process from any other; chosen at the start.
+    pub incarnation: u64,
+}
+
+impl Settings {
+    /// What a server must take as one message.
+    pub fn needed_payload(&self) -> u64 {
+        batch_bytes(self.max_payload)
+    }
+}
+
+/// A batch has at most so many bytes: a full outbox, or one message of a client with its properties.
+pub fn batch_bytes(max_payload: u64) -> u64 {
+    max_payload.saturating_add(1 << 20).max(4 << 20)
 }
 
 /// A node while it runs. Ends when dropped.
@@ -44,9 +60,10 @@ pub struct Node {
 
 impl Node {
     /// Starts a node with a store that was opened as one of several.
-    pub fn start(settings: Settings, open: &OpenStore) -> io::Result<Node> {
+    pub fn start(mut settings: Settings, open: &OpenStore) -> io::Result<Node> {
         let store: Arc<FairLock> = Arc::clone(open.store());
         let incarnation = getrandom::u64().map_err(io::Error::other)?;
+        settings.incarnation = incarnation;
         let writer = Writer { node: settings.node, incarnation };
         let mut config = Config::new(xxh3_64(settings.cluster.as_bytes()), 1, writer, incarnation);
         config.lease_ms = settings.lease_ms;
@@ -82,6 +99,12 @@ impl Node {
     /// Waits until something has changed since `seen` changes, but not for ever.
     pub fn wait(&self, seen: u64, patience: Duration) -> Status {
         self.shared.wait(seen, patience)
+    }
+
+    /// Has a leader give its lead to node `to`, or to whichever is best placed.
+    pub fn yield_to(&self, to: Option<u32>) {
+        self.wishes.yield_to.store(to.unwrap_or(ANYBODY), Ordering::SeqCst);
+        self.bell.ring();
     }
 
     /// Ends the thread. A leader gives its lead away first, if another node can take it.

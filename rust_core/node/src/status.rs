@@ -39,6 +39,12 @@ pub struct Peer {
     pub digest: String,
     /// Who leads, as it knows; 0 for nobody.
     pub leader: u32,
+    /// Tells this process from any other.
+    #[serde(default)]
+    pub incarnation: u64,
+    /// How long it has been there.
+    #[serde(default)]
+    pub age_ms: u64,
 }
 
 /// What a node is at.
@@ -64,6 +70,8 @@ pub struct Status {
     pub trouble: Option<String>,
     /// A server of the stream is connected.
     pub connected: bool,
+    /// The stream answers: for a leader, that replies leave.
+    pub answers: bool,
     /// Counts changes of role, leader or trouble.
     pub changes: u64,
 }
@@ -87,8 +95,15 @@ impl Shared {
     /// Takes over a new status, and tells whoever waits if it says something new.
     pub(crate) fn set(&self, mut status: Status) {
         let mut current = self.lock();
-        let is_new = (status.role, status.leader, &status.trouble, status.connected)
-            != (current.role, current.leader, &current.trouble, current.connected);
+        let is_new =
+            (status.role, status.leader, &status.trouble, status.connected, status.answers)
+                != (
+                    current.role,
+                    current.leader,
+                    &current.trouble,
+                    current.connected,
+                    current.answers,
+                );
         status.changes = current.changes + u64::from(is_new);
         *current = status;
         drop(current);

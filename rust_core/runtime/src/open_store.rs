@@ -70,6 +70,15 @@ impl SharedStore {
     }
 }
 
+/// As what a store is opened.
+#[derive(Clone, Copy)]
+enum How {
+    Alone,
+    /// Of a cluster, up to this message of its stream.
+    Member(u64),
+    Look,
+}
+
 impl OpenStore {
     /// Opens the store in the directory `path`; `maintain_every` zero leaves upkeep to the caller.
     pub fn open(
@@ -80,7 +89,7 @@ impl OpenStore {
     ) -> Result<OpenStore> {
         let failed = |action, source| Failure::io(action, path.display().to_string(), source);
         let disk = OsDisk::new(path).map_err(|e| failed("open", e))?;
-        OpenStore::on(Arc::new(disk), path, options, maintain_every, now, None)
+        OpenStore::on(Arc::new(disk), path, options, maintain_every, now, How::Alone)
     }
 
     /// Opens the store of a node of a cluster in the directory `path`, up to message `keep` of the stream.
@@ -93,7 +102,7 @@ impl OpenStore {
     ) -> Result<OpenStore> {
         let failed = |source| Failure::io("open", path.display().to_string(), source);
         let disk = OsDisk::new(path).map_err(failed)?;
-        OpenStore::on(Arc::new(disk), path, options, maintain_every, now, Some(keep))
+        OpenStore::on(Arc::new(disk), path, options, maintain_every, now, How::Member(keep))
     }
 
     /// Opens the store in the directory `path` to be looked at. Nothing in it is changed.
@@ -102,7 +111,7 @@ impl OpenStore {
         let disk = OsDisk::existing(path).map_err(failed)?;
         let disk = Arc::new(ReadOnlyDisk::new(Arc::new(disk)));
         let options = Options { sync: SyncMode::None, ..options };
-        let opened = OpenStore::on(disk, path, options, Duration::ZERO, now, None)?;
+        let opened = OpenStore::on(disk, path, options, Duration::ZERO, now, How::Look)?;
         Ok(OpenStore { read_only: true, ..opened })
     }
 
@@ -112,13 +121,14 @@ impl OpenStore {
         options: Options,
         maintain_every: Duration,
         now: Now,
-        keep: Option<u64>,
+        how: How,
     ) -> Result<OpenStore> {
         let failed = |action, source| Failure::io(action, path.display().to_string(), source);
         let entropy = getrandom::u64().map_err(|e| failed("get randomness for", e.into()))?;
-        let store = match keep {
-            None => Store::open(disk, options, entropy, now)?,
-            Some(keep) => Store::open_member(disk, options, entropy, now, keep)?,
+        let store = match how {
+            How::Alone => Store::open(disk, options, entropy, now)?,
+            How::Look => Store::look(disk, options, entropy, now)?,
+            How::Member(keep) => Store::open_member(disk, options, entropy, now, keep)?,
         };
         let syncer = store.syncer();
         let durability = Arc::new(Durability::new(Arc::clone(&syncer)));
@@ -233,11 +243,13 @@ impl OpenStore {
         Ok(ticket)
     }
 
-    /// Writes and syncs everything done so far, without keeping the store from others; returns how far that is.
+    /// Writes and syncs everything done so far, without keeping the store from others; returns how far that is. A
+    /// leader of a cluster may yet have to cut off what the stream does not have: that does not count.
     pub fn sync(&self) -> CoreResult<Lsn> {
         let (syncer, flushed) = self.run(Access::Write, |store| store.syncer());
         flushed?;
-        syncer.round()
+        syncer.round()?;
+        Ok(syncer.settled())
     }
 
     /// The end of the log.

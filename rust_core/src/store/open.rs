@@ -15,7 +15,8 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::log::{FIRST_RECORD, Found, Header, Log, Lsn, Scan, Segment, names};
 use crate::time::Now;
-use crate::wire::op::Op;
+use crate::wire::op::{Op, kind};
+use crate::wire::tie::TieRecord;
 
 /// The segments found on disk.
 struct OnDisk {
@@ -77,16 +78,23 @@ impl Store {
     /// Opens the store in `disk`, or makes a new one. `entropy` must be random: it keeps payloads
     /// from being mistaken for records.
     pub fn open(disk: Arc<dyn Disk>, options: Options, entropy: u64, now: Now) -> Result<Store> {
-        Store::open_as(disk, options, entropy, now, None)
+        Store::open_as(disk, options, entropy, now, None, true)
     }
 
-    /// With `ties`, only what is tied to the stream of a cluster counts: what lies behind it is cut off.
+    /// The same, to look at whatever is there: also what belongs to a cluster.
+    pub fn look(disk: Arc<dyn Disk>, options: Options, entropy: u64, now: Now) -> Result<Store> {
+        Store::open_as(disk, options, entropy, now, None, false)
+    }
+
+    /// With `ties`, only what is tied to the stream of a cluster counts: what lies behind it is cut off. Without, what
+    /// belongs to a cluster is refused if the store `writes`: the next node that leads would not know of it.
     pub(super) fn open_as(
         disk: Arc<dyn Disk>,
         options: Options,
         entropy: u64,
         now: Now,
         mut ties: Option<Ties>,
+        writes: bool,
     ) -> Result<Store> {
         let lock = disk.lock().map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock => Error::Locked,
@@ -107,7 +115,20 @@ impl Store {
         if let Some(ties) = &mut ties {
             ties.begin(tie, last_position);
         }
-        damage.extend(replay_tail(&*disk, &mut on_disk, start, replay, ties.as_mut())?);
+        let mut is_tied = tie.is_some();
+        damage.extend(replay_tail(
+            &*disk,
+            &mut on_disk,
+            start,
+            replay,
+            ties.as_mut(),
+            &mut is_tied,
+        )?);
+        if is_tied && ties.is_none() && writes {
+            let cause = "it belongs to a cluster: start it with its replication block, or take it out with \
+                         `mq9 cluster leave`";
+            return Err(Error::NotTied(cause.to_owned()));
+        }
         if let Some(ties) = &ties {
             ties.check()?;
             ties.cut(&*disk, &mut on_disk.segments)?;
@@ -243,6 +264,7 @@ fn replay_tail(
     start: Lsn,
     mut replay: Replay<'_>,
     mut ties: Option<&mut Ties>,
+    is_tied: &mut bool,
 ) -> Result<Vec<Damage>> {
     let mut before = start.segment();
     if start != Lsn::NONE && !on_disk.segments.contains_key(&before) {
@@ -267,7 +289,14 @@ fn replay_tail(
         for found in scan.by_ref() {
             match found {
                 Found::Record { at, record } => match &mut ties {
-                    None => replay.record(at, &record)?,
+                    None => {
+                        if record.kind == kind::TIED
+                            && let Ok(Some(Op::Tied(tie))) = Op::decode(record.kind, record.body)
+                        {
+                            *is_tied = tie.behind != TieRecord::ALONE;
+                        }
+                        replay.record(at, &record)?;
+                    }
                     Some(ties) => ties.record(at, &record, &mut replay)?,
                 },
                 Found::Damage { at, bytes } => {

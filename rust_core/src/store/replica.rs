@@ -17,7 +17,7 @@ use crate::log::{FIRST_RECORD, Log, Lsn, Outbox, Outgoing, Segment, Space, names
 use crate::time::Now;
 use crate::wire::op::{Op, kind};
 use crate::wire::record::{FLAG_MORE, Record};
-use crate::wire::tie::{Tie, TieRecord};
+use crate::wire::tie::{StreamPosition, Tie, TieRecord};
 
 /// Records that wait for the stream at most; a message of the stream takes 4 MiB.
 const OUTBOX_BYTES: usize = 3 << 20;
@@ -43,6 +43,8 @@ pub(super) struct Ties {
     /// Up to here the checkpoint holds what was written.
     captured_to: Lsn,
     untied: Vec<Untied>,
+    /// Records of a single node were found, which no stream has.
+    is_alone: bool,
     /// A later tie than may be kept was found, or bytes that are no record: nothing behind the last one counts.
     is_over: bool,
     /// Where such bytes begin.
@@ -59,6 +61,7 @@ impl Ties {
             bytes: 0,
             captured_to,
             untied: Vec::new(),
+            is_alone: false,
             is_over: false,
             damaged_at: None,
         }
@@ -69,6 +72,9 @@ impl Ties {
         self.captured_to = captured_to;
         if let Some(TieRecord { tie, behind, bytes }) = next {
             (self.last, self.end, self.bytes) = (Some(tie), Lsn::from_number(behind), bytes);
+        } else if captured_to != Lsn::NONE {
+            // Only a single node makes a checkpoint without a tie.
+            self.is_alone = true;
         }
     }
 
@@ -80,13 +86,26 @@ impl Ties {
         replay: &mut Replay<'_>,
     ) -> Result<()> {
         let &Record { kind, flags, mailbox, body } = record;
+        // What every opening writes is no loss. Whatever else comes before the first tie is a single node's, and may be
+        // more than memory holds.
+        self.is_alone |= self.last.is_none() && ![kind::OPENED, kind::TIED].contains(&kind);
+        if self.is_alone && kind != kind::TIED {
+            return replay.record(at, record);
+        }
         self.untied.push(Untied { at, kind, flags, mailbox, body: body.to_vec() });
         let Ok(Some(Op::Tied(TieRecord { tie, behind, bytes }))) = Op::decode(kind, body) else {
             self.bytes += record.len() as u64;
             return Ok(());
         };
+        if behind == TieRecord::ALONE {
+            (self.last, self.is_alone) = (None, true);
+            self.untied.clear();
+            return Ok(());
+        }
+        self.is_alone &= behind != TieRecord::SEED;
         let is_next = (behind, bytes) == (self.end.number(), self.bytes);
-        self.is_over |= tie.at.sequence > self.keep || !(is_next || behind == TieRecord::SEED);
+        self.is_over |=
+            self.is_alone || tie.at.sequence > self.keep || !(is_next || behind == TieRecord::SEED);
         if self.is_over {
             return Ok(());
         }
@@ -115,10 +134,8 @@ impl Ties {
 
     /// Fails if what must be cut off cannot be.
     pub(super) fn check(&self) -> Result<()> {
-        // What every opening writes is no loss.
-        let mut lost = self.untied.iter().filter(|untied| untied.kind != kind::OPENED);
-        if self.last.is_none() && lost.next().is_some() {
-            let cause = "it was written by a single node; seed a cluster from it";
+        if self.is_alone {
+            let cause = "it was written by a single node; `mq9 cluster seed` makes it the first of a cluster";
             return Err(Error::NotTied(cause.to_owned()));
         }
         let is_captured = self.cut_at().is_some_and(|at| at < self.captured_to);
@@ -182,7 +199,7 @@ impl Store {
         now: Now,
         keep: u64,
     ) -> Result<Store> {
-        let mut store = Store::open_as(disk, options, entropy, now, Some(Ties::up_to(keep)))?;
+        let mut store = Store::open_as(disk, options, entropy, now, Some(Ties::up_to(keep)), true)?;
         // What is missing at the end comes again from the stream, what is missing before it does not.
         let is_lost =
             |kind: &DamageKind| matches!(kind, DamageKind::Segment | DamageKind::CutShort);
@@ -199,17 +216,33 @@ impl Store {
         Ok(store)
     }
 
-    /// Makes the store of a single node the first of a cluster: others copy its files. It follows from now on.
-    pub fn seed(&mut self, now: Now) -> Result<()> {
-        self.tick(now);
+    /// Makes the store of a single node the first of a cluster, or that of any node the first of a new one: others copy
+    /// its files. It follows from now on. `digest` must be random: it tells the new stream from any other.
+    pub fn seed(&mut self, digest: u128, now: Now) -> Result<()> {
+        if self.replica.is_none() {
+            self.tick(now);
+        }
         let (behind, appended) = (TieRecord::SEED, self.log.appended());
         let tied = VecDeque::new();
         self.replica = Some(Replica { last: None, behind, appended, known: None, tied });
         self.log.try_reserve(Log::record_len(TieRecord::MAX_LEN), Space::Reclaim, now.wall_ms)?;
-        self.append_tie(&Tie::default());
+        self.append_tie(&Tie {
+            at: StreamPosition { digest, ..StreamPosition::default() },
+            before: None,
+        });
         self.log.sync()?;
         self.follow();
         Ok(())
+    }
+
+    /// Takes a follower out of its cluster: from the next opening on it is a single node's.
+    pub fn leave(mut self, now: Now) -> Result<()> {
+        self.log.try_reserve(Log::record_len(TieRecord::MAX_LEN), Space::Reclaim, now.wall_ms)?;
+        if let Some(replica) = &mut self.replica {
+            replica.behind = TieRecord::ALONE;
+        }
+        self.append_tie(&Tie::default());
+        self.log.sync().map(drop)
     }
 
     fn follow(&mut self) {

@@ -56,7 +56,8 @@ pub struct Tie {
 pub struct TieRecord {
     /// What it says.
     pub tie: Tie,
-    /// Where the tie before it ends, as a number; 0 without one, [`TieRecord::SEED`] where there need not be one.
+    /// Where the tie before it ends, as a number; 0 without one, [`TieRecord::SEED`] where there need not be one, and
+    /// [`TieRecord::ALONE`] where the node left its cluster.
     pub behind: u64,
     /// Bytes of records between.
     pub bytes: u64,
@@ -65,6 +66,9 @@ pub struct TieRecord {
 impl TieRecord {
     /// Stands for whatever a single node wrote.
     pub const SEED: u64 = u64::MAX;
+
+    /// From here on a single node writes, and no stream has it.
+    pub const ALONE: u64 = u64::MAX - 1;
 
     /// An upper bound of the bytes that [`TieRecord::encode`] will append.
     pub const MAX_LEN: usize = 2 * 45 + 1 + 16;

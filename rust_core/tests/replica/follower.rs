@@ -162,7 +162,7 @@ fn a_log_without_ties_is_not_taken_for_a_follower_s() {
     let refused = open(&snapshot, OPTIONS, u64::MAX).map(drop);
     assert!(matches!(refused, Err(Error::NotTied(_))), "{refused:?}");
     // A seed may be copied, and followed from.
-    single.seed(START).unwrap();
+    single.seed(5, START).unwrap();
     let digest = single.state_digest();
     let mut copy = open(&disk.snapshot(), OPTIONS, u64::MAX).unwrap();
     assert_eq!((copy.state_digest(), copy.last_tie().unwrap().at.sequence), (digest, 0));

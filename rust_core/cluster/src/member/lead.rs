@@ -113,6 +113,14 @@ impl Member {
         }
     }
 
+    /// Of a leader: when the newest append that the stream has answered was sent.
+    pub fn answered_at(&self) -> Option<u64> {
+        match &self.state {
+            State::Leading(leading) => Some(leading.acknowledged_at),
+            _ => None,
+        }
+    }
+
     /// Sends records into the stream. They have happened when [`Action::Committed`] names their sequence.
     pub fn propose(&mut self, records: Vec<Record>, now: u64) -> Result<Proposed, NotLeading> {
         let before = match &self.state {

@@ -84,6 +84,11 @@ impl Member {
         }
     }
 
+    /// Whether it has asked to lead, and has no answer: others may take it for the leader by now.
+    pub fn is_claiming(&self) -> bool {
+        matches!(self.state, State::Claiming(_))
+    }
+
     /// When [`Member::tick`] has something to do if nothing else happens.
     pub fn deadline(&self) -> Option<u64> {
         match &self.state {

@@ -2,13 +2,16 @@
 //!
 //! Owns the order of things on the node's thread. Decides nothing about terms or sequences: that is the member's.
 
+mod others;
+mod store;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use mq9_cluster::{Action, Content, Found, Member, Position, Record, Role as MemberRole, Writer};
+use mq9_cluster::{Action, Found, Member, Position, Record, Role as MemberRole, Writer};
 use mq9_core::error::Error;
 use mq9_core::log::{Lsn, Outgoing, Syncer};
 use mq9_core::store::FairLock;
@@ -21,28 +24,25 @@ use crate::node::Settings;
 use crate::status::{Peer, Role, Shared, Status};
 use crate::stream::{IDLE_MS, News, Stream};
 use crate::wire::Said;
+use store::Unwritten;
 
 /// A server that says nothing for so long is given up.
 const SILENT_MS: u64 = 2_000;
 const PING_MS: u64 = 500;
 /// Time between two attempts to connect, and between two questions whether the stream is there.
 const AGAIN_MS: u64 = 200;
-const TELL_MS: u64 = 500;
-const PURGE_MS: u64 = 5_000;
-/// Messages that stay in the stream although all nodes have them.
-const PURGE_MARGIN: u64 = 1_000;
-/// A node that was not heard of for so long may be away.
-const PEER_MS: u64 = 3_000;
-/// How long a leader that stops waits for its lead to be given away.
-const YIELD_MS: u64 = 2_000;
-
 /// What others want of the thread.
 #[derive(Default)]
 pub(crate) struct Wishes {
     pub(crate) stop: AtomicBool,
     /// The store has something for the stream.
     pub(crate) outgoing: AtomicBool,
+    /// The lead is to go to this node: 0 for none, [`ANYBODY`] for whoever is best placed.
+    pub(crate) yield_to: AtomicU32,
 }
+
+/// No node in particular.
+pub(crate) const ANYBODY: u32 = u32::MAX;
 
 /// A connection with what belongs to it.
 struct Connection {
@@ -83,8 +83,16 @@ struct State {
     durable: u64,
     last: u64,
     keep: u64,
+    /// What the full disk has not taken yet: nothing else is done before.
+    unwritten: Option<Unwritten>,
+    /// Servers in a row that cannot keep the stream; none counts once one could.
+    unfit: Option<usize>,
+    /// How often another process was heard of that has this node's number.
+    doubles: u32,
     /// When a lead that is being given away is given up.
     yield_until: Option<u64>,
+    /// When this thread began.
+    began_at: u64,
     end: Option<Role>,
     trouble: Option<String>,
 }
@@ -100,23 +108,15 @@ impl Driver {
         bell: Arc<Bell>,
     ) -> Driver {
         let syncer = store.lock().syncer();
-        Driver {
-            settings,
-            store,
-            syncer,
-            member,
-            stream,
-            shared,
-            wishes,
-            bell,
-            state: State::default(),
-        }
+        let state = State { unfit: Some(0), began_at: mono_ms(), ..State::default() };
+        Driver { settings, store, syncer, member, stream, shared, wishes, bell, state }
     }
 
     /// Rounds until this node is to be opened again, or is told to stop.
     pub(crate) fn run(mut self) {
         while self.state.end.is_none() {
             let now = mono_ms();
+            self.write_again(now);
             self.connect(now);
             self.wait(now);
             let now = mono_ms();
@@ -125,11 +125,15 @@ impl Driver {
             }
             self.act(now);
             self.propose(now);
-            self.member.tick(now);
+            if self.state.unwritten.is_none() {
+                self.member.tick(now);
+            }
             self.act(now);
+            self.give_up(now);
             self.tail(now);
             self.tell(now);
             self.purge(now);
+            self.yield_if_told(now);
             self.end_if_told(now);
             self.write(now);
             self.publish_status();
@@ -143,12 +147,13 @@ impl Driver {
     }
 
     fn connect(&mut self, now: u64) {
-        if self.state.connection.is_some() || now < self.state.connect_at {
+        let is_busy = self.state.connection.is_some() || self.state.unwritten.is_some();
+        if is_busy || now < self.state.connect_at {
             return;
         }
         let servers = &self.settings.servers;
         let server = &servers[self.state.server % servers.len()];
-        match Link::connect(server) {
+        match Link::connect(server, self.settings.needed_payload()) {
             Ok(mut link) => {
                 self.stream.subscribe(&mut link.out);
                 let now = mono_ms();
@@ -160,12 +165,22 @@ impl Driver {
                     ask_at: now,
                     tail_at: None,
                 });
-                self.state.trouble = None;
+                self.state.unfit = None;
             }
             Err(error) => {
-                self.state.trouble = Some(format!("{}: {error}", server.address));
+                let (why, is_unfit) = (
+                    format!("{}: {error}", server.address),
+                    error.kind() == io::ErrorKind::InvalidData,
+                );
                 self.state.server += 1;
                 self.state.connect_at = mono_ms() + AGAIN_MS;
+                if let Some(unfit) = &mut self.state.unfit {
+                    *unfit = if is_unfit { *unfit + 1 } else { 0 };
+                    if *unfit >= servers.len() {
+                        return self.stopped(why);
+                    }
+                }
+                self.state.trouble = Some(why);
             }
         }
     }
@@ -184,12 +199,10 @@ impl Driver {
         let mut until = now + PING_MS;
         until = until.min(self.member.deadline().unwrap_or(u64::MAX));
         until = until.min(self.state.tell_at.max(now));
-        if let Some(connection) = &self.state.connection {
-            if !connection.is_ready {
-                until = until.min(connection.ask_at);
-            }
-        } else {
-            until = until.min(self.state.connect_at);
+        match (&self.state.connection, &self.state.unwritten) {
+            (Some(connection), _) if !connection.is_ready => until = until.min(connection.ask_at),
+            (None, None) => until = until.min(self.state.connect_at),
+            _ => {}
         }
         let most = Duration::from_millis(until.saturating_sub(now));
         let timeout =
@@ -242,7 +255,7 @@ impl Driver {
                     self.act(now);
                 }
             }
-            if self.state.end.is_some() {
+            if self.state.end.is_some() || self.state.unwritten.is_some() {
                 return Ok(());
             }
         }
@@ -282,8 +295,7 @@ impl Driver {
             News::NoTail(tail) if tail == self.state.tail => connection.tail_at = None,
             News::Peer(status) => {
                 if let Ok(peer) = serde_json::from_slice::<Peer>(&status) {
-                    self.state.last = self.state.last.max(peer.sequence);
-                    self.state.peers.insert(peer.node, (peer, now));
+                    self.heard_of(peer, now);
                 }
             }
             News::Delivered { .. } | News::Alive(_) | News::NoTail(_) | News::Nothing => {}
@@ -293,6 +305,7 @@ impl Driver {
     /// Does what the member has decided.
     fn act(&mut self, now: u64) {
         while self.state.end.is_none()
+            && self.state.unwritten.is_none()
             && let Some(action) = self.member.next_action()
         {
             let out = match &mut self.state.connection {
@@ -316,7 +329,7 @@ impl Driver {
                         to.tail_at = None;
                     }
                 }
-                Action::Apply { batch, position } => self.apply(batch.content, position),
+                Action::Apply { batch, position } => self.apply(batch.content, position, now),
                 Action::Lead { position } => self.lead(position),
                 Action::Committed { sequence } => {
                     // Replies look at the lease when they are told that there is more to say.
@@ -331,59 +344,12 @@ impl Driver {
                 Action::Stop(alarm) => self.stopped(alarm.to_string()),
             }
         }
-        let _ = now;
-    }
-
-    fn apply(&mut self, content: Content, position: Position) {
-        let records = match content {
-            Content::Records(records) => records.into_iter().map(outgoing).collect(),
-            Content::Claim | Content::Yield(_) => Vec::new(),
-        };
-        let Some(mut store) = self.store.lock_if_open() else { return };
-        let tie = Tie { at: place(position), before: None };
-        if let Err(error) = store.apply(&records, &tie, clock::now()) {
-            drop(store);
-            self.stopped(format!("message {} of the stream: {error}", position.sequence));
-        }
-    }
-
-    fn lead(&mut self, position: Position) {
-        let Some(mut store) = self.store.lock_if_open() else { return };
-        let tie = Tie { at: place(position), before: None };
-        let promoted = store.promote(&tie, clock::now());
-        if promoted.is_ok() {
-            let (wishes, bell) = (Arc::clone(&self.wishes), Arc::clone(&self.bell));
-            store.on_outgoing(move || {
-                wishes.outgoing.store(true, Ordering::SeqCst);
-                bell.ring();
-            });
-        }
-        drop(store);
-        match promoted {
-            Ok(()) => {
-                self.wishes.outgoing.store(true, Ordering::SeqCst);
-                self.syncer.begin_lease(self.member.reads_until());
-                self.end_tail();
-            }
-            Err(error) => self.stopped(format!("this node cannot lead: {error}")),
-        }
-    }
-
-    fn demoted(&mut self, keep: u64) {
-        self.syncer.begin_lease(0);
-        self.state.keep = keep;
-        self.state.end = Some(Role::Demoted);
-    }
-
-    fn stopped(&mut self, why: String) {
-        self.syncer.begin_lease(0);
-        self.state.trouble = Some(why);
-        self.state.end = Some(Role::Stopped);
     }
 
     /// Sends what the store has for the stream, if nothing is under way.
     fn propose(&mut self, now: u64) {
-        if !self.member.has_room() || self.state.yield_until.is_some() && !self.member.has_room() {
+        // Who gives the lead away begins nothing new.
+        if !self.member.has_room() || self.wishes.yield_to.load(Ordering::SeqCst) != 0 {
             return;
         }
         if !self.wishes.outgoing.swap(false, Ordering::SeqCst) {
@@ -448,92 +414,6 @@ impl Driver {
         })
     }
 
-    /// Says where this node is.
-    fn tell(&mut self, now: u64) {
-        if now < self.state.tell_at {
-            return;
-        }
-        self.state.tell_at = now + TELL_MS;
-        self.note_durable();
-        let Position { sequence, digest, term, leader } = self.member.position();
-        let peer = Peer {
-            node: self.settings.node,
-            role: self.role(),
-            term,
-            sequence,
-            durable: self.state.durable,
-            digest: digest.to_string(),
-            leader: leader.map_or(0, |Writer { node, .. }| node),
-        };
-        if let (Some(connection), Ok(text)) =
-            (&mut self.state.connection, serde_json::to_vec(&peer))
-        {
-            self.stream.tell(&mut connection.link.out, self.settings.node, &text);
-        }
-    }
-
-    fn note_durable(&mut self) {
-        if let Some((sequence, end)) = self.state.mark {
-            if self.syncer.settled() < end {
-                return;
-            }
-            self.state.durable = sequence;
-        }
-        if let Some(store) = self.store.lock_if_open() {
-            self.state.mark = store.last_tie().map(|tie| (tie.at.sequence, store.end()));
-        }
-    }
-
-    /// Removes from the stream what all nodes have for good.
-    fn purge(&mut self, now: u64) {
-        if now < self.state.purge_at || self.member.role() != MemberRole::Leading {
-            return;
-        }
-        self.state.purge_at = now + PURGE_MS;
-        let heard = |(peer, at): &&(Peer, u64)| {
-            now < at + PEER_MS && matches!(peer.role, Role::Following | Role::Leading)
-        };
-        let heard: Vec<u64> =
-            self.state.peers.values().filter(heard).map(|(peer, _)| peer.durable).collect();
-        let all = heard.len() >= self.settings.nodes as usize;
-        let durable = heard.into_iter().min().unwrap_or(0).min(self.state.durable);
-        let before = durable.saturating_sub(PURGE_MARGIN);
-        if all
-            && before > self.state.purged + PURGE_MARGIN
-            && let Some(connection) = &mut self.state.connection
-        {
-            self.state.purged = before;
-            self.stream.purge(&mut connection.link.out, before);
-        }
-    }
-
-    /// A leader that is to stop gives its lead away first.
-    fn end_if_told(&mut self, now: u64) {
-        if !self.wishes.stop.load(Ordering::SeqCst) || self.state.end.is_some() {
-            return;
-        }
-        let until = *self.state.yield_until.get_or_insert(now + YIELD_MS);
-        if self.member.role() != MemberRole::Leading || now >= until {
-            self.state.end = Some(Role::Stopped);
-            return;
-        }
-        let own = self.settings.node;
-        let fit = self.state.peers.values().filter(|(peer, at)| {
-            peer.node != own && peer.role == Role::Following && now < at + PEER_MS
-        });
-        let next = fit.max_by_key(|(peer, _)| peer.sequence).map(|(peer, _)| peer.node);
-        let has_outgoing = self.store.lock_if_open().is_some_and(|mut store| store.has_outgoing());
-        match next {
-            Some(node) if self.member.has_room() && !has_outgoing => {
-                let _ = self.member.yield_to(node, now);
-                self.act(now);
-            }
-            // Whatever is under way comes first.
-            Some(_) => {}
-            None => self.state.end = Some(Role::Stopped),
-        }
-    }
-
     fn write(&mut self, now: u64) {
         if let Some(connection) = &mut self.state.connection
             && let Err(error) = connection.link.write()
@@ -547,13 +427,14 @@ impl Driver {
         self.shared.set(Status {
             role: self.role(),
             term,
-            leader: leader.map_or(0, |Writer { node, .. }| node),
+            leader: self.leader(leader),
             sequence,
             durable: self.state.durable,
             digest: digest.to_string(),
             last: self.state.last.max(sequence),
             keep: self.state.keep,
             trouble: self.state.trouble.clone(),
+            answers: self.answers(mono_ms()),
             connected: self.state.connection.as_ref().is_some_and(|connection| connection.is_ready),
             changes: 0,
         });

@@ -1,0 +1,201 @@
+//! What nodes say to each other beside the stream, and what follows from it: who has what, and who leads next.
+
+use std::sync::atomic::Ordering;
+
+use mq9_cluster::{Position, Role as MemberRole, Writer};
+
+use super::{ANYBODY, Driver};
+use crate::status::{Peer, Role};
+use crate::stream::IDLE_MS;
+
+const TELL_MS: u64 = 500;
+const PURGE_MS: u64 = 5_000;
+/// Messages that stay in the stream although all nodes have them.
+const PURGE_MARGIN: u64 = 1_000;
+/// A node that was not heard of for so long may be away.
+const PEER_MS: u64 = 3_000;
+/// How long a leader waits for its lead to be given away.
+const YIELD_MS: u64 = 2_000;
+/// A process with this node's number, heard of so often, is no message that was late.
+const DOUBLES: u32 = 4;
+/// A leader that no server is connected to gives up after so many leases without an answer.
+const CUT_OFF_LEASES: u64 = 2;
+/// The same while a server is connected: the stream elects a leader of its own in up to ten seconds.
+const NO_ANSWER_LEASES: u64 = 5;
+
+impl Driver {
+    /// Another node leads by now, or will, if the stream has not answered for long: clients look for it.
+    pub(super) fn give_up(&mut self, now: u64) {
+        let Some(answered_at) = self.member.answered_at() else { return };
+        if self.state.end.is_some() {
+            return;
+        }
+        let silent_ms = now.saturating_sub(answered_at);
+        let is_connected = self.state.connection.is_some();
+        let leases = if is_connected { NO_ANSWER_LEASES } else { CUT_OFF_LEASES };
+        if silent_ms >= leases * self.settings.lease_ms {
+            self.state.trouble =
+                Some(format!("the stream did not answer for {silent_ms} ms: the lead is given up"));
+            self.demoted(u64::MAX);
+        } else if self.state.trouble.is_none() && !self.answers(now) {
+            self.state.trouble =
+                Some("the stream does not answer: nothing is confirmed".to_owned());
+        } else if self.answers(now) && is_connected {
+            self.state.trouble = None;
+        }
+    }
+
+    /// Whether the stream answers: for a leader, that clients get replies.
+    pub(super) fn answers(&self, now: u64) -> bool {
+        match self.member.role() {
+            MemberRole::Leading => now < self.member.reads_until(),
+            MemberRole::Following => self.state.connection.as_ref().is_some_and(|connection| {
+                connection.is_ready && connection.tail_at.is_some_and(|at| now < at + 4 * IDLE_MS)
+            }),
+            MemberRole::Starting | MemberRole::Stopped => false,
+        }
+    }
+
+    /// Who leads, as a number. Nobody, while this node tries to: who hands clients on to it got them from here.
+    pub(super) fn leader(&self, leader: Option<Writer>) -> u32 {
+        match leader {
+            Some(Writer { node, .. }) if !self.member.is_claiming() => node,
+            _ => 0,
+        }
+    }
+
+    /// Another node, or one that takes itself for this one, says where it is.
+    pub(super) fn heard_of(&mut self, peer: Peer, now: u64) {
+        let own = &self.settings;
+        if peer.node == own.node && peer.incarnation != own.incarnation {
+            // The one that was there first goes on.
+            let age_ms = now.saturating_sub(self.state.began_at);
+            if (peer.age_ms, peer.incarnation) > (age_ms, own.incarnation) {
+                self.state.doubles += 1;
+            }
+            if self.state.doubles >= DOUBLES {
+                let (node, cluster) = (own.node, &own.cluster);
+                self.stopped(format!(
+                    "node {node} of the cluster {cluster} runs already: give each node a number of its own, and \
+                     each cluster on these servers a name"
+                ));
+            }
+            return;
+        }
+        self.state.last = self.state.last.max(peer.sequence);
+        self.state.peers.insert(peer.node, (peer, now));
+    }
+
+    /// Says where this node is.
+    pub(super) fn tell(&mut self, now: u64) {
+        if now < self.state.tell_at {
+            return;
+        }
+        self.state.tell_at = now + TELL_MS;
+        self.note_durable();
+        let Position { sequence, digest, term, leader } = self.member.position();
+        let peer = Peer {
+            node: self.settings.node,
+            role: self.role(),
+            term,
+            sequence,
+            durable: self.state.durable,
+            digest: digest.to_string(),
+            leader: self.leader(leader),
+            incarnation: self.settings.incarnation,
+            age_ms: now.saturating_sub(self.state.began_at),
+        };
+        if let (Some(connection), Ok(text)) =
+            (&mut self.state.connection, serde_json::to_vec(&peer))
+        {
+            self.stream.tell(&mut connection.link.out, self.settings.node, &text);
+        }
+    }
+
+    fn note_durable(&mut self) {
+        if let Some((sequence, end)) = self.state.mark {
+            if self.syncer.settled() < end {
+                return;
+            }
+            self.state.durable = sequence;
+        }
+        if let Some(store) = self.store.lock_if_open() {
+            self.state.mark = store.last_tie().map(|tie| (tie.at.sequence, store.end()));
+        }
+    }
+
+    /// Removes from the stream what all nodes have for good.
+    pub(super) fn purge(&mut self, now: u64) {
+        if now < self.state.purge_at || self.member.role() != MemberRole::Leading {
+            return;
+        }
+        self.state.purge_at = now + PURGE_MS;
+        let heard = |(peer, at): &&(Peer, u64)| {
+            now < at + PEER_MS && matches!(peer.role, Role::Following | Role::Leading)
+        };
+        let heard: Vec<u64> =
+            self.state.peers.values().filter(heard).map(|(peer, _)| peer.durable).collect();
+        let all = heard.len() >= self.settings.nodes as usize;
+        let durable = heard.into_iter().min().unwrap_or(0).min(self.state.durable);
+        let before = durable.saturating_sub(PURGE_MARGIN);
+        if all
+            && before > self.state.purged + PURGE_MARGIN
+            && let Some(connection) = &mut self.state.connection
+        {
+            self.state.purged = before;
+            self.stream.purge(&mut connection.link.out, before);
+        }
+    }
+
+    /// Gives the lead to the node that is asked for, once everything under way is in the stream.
+    pub(super) fn yield_if_told(&mut self, now: u64) {
+        let wanted = self.wishes.yield_to.load(Ordering::SeqCst);
+        if wanted == 0 || self.state.end.is_some() || self.state.yield_until.is_some() {
+            return;
+        }
+        if self.member.role() != MemberRole::Leading
+            || self.give_away(wanted, false, now) != Some(false)
+        {
+            self.wishes.yield_to.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// A leader that is to stop gives its lead away first.
+    pub(super) fn end_if_told(&mut self, now: u64) {
+        if !self.wishes.stop.load(Ordering::SeqCst) || self.state.end.is_some() {
+            return;
+        }
+        let until = *self.state.yield_until.get_or_insert(now + YIELD_MS);
+        if self.member.role() != MemberRole::Leading || now >= until {
+            self.state.end = Some(Role::Stopped);
+            return;
+        }
+        if self.give_away(ANYBODY, true, now).is_none() {
+            self.state.end = Some(Role::Stopped);
+        }
+    }
+
+    /// Yields to `wanted`, or to the best placed; false while something is under way, none if nobody can take it.
+    /// Unless it `waits`, what was not proposed yet is cut off: its clients have no answer, and ask again.
+    fn give_away(&mut self, wanted: u32, waits: bool, now: u64) -> Option<bool> {
+        let own = self.settings.node;
+        let fit = self.state.peers.values().filter(|(peer, at)| {
+            peer.node != own
+                && (wanted == ANYBODY || wanted == peer.node)
+                && peer.role == Role::Following
+                && now < at + PEER_MS
+        });
+        let node = fit.max_by_key(|(peer, _)| peer.sequence).map(|(peer, _)| peer.node)?;
+        let has_outgoing = self.store.lock_if_open().is_some_and(|mut store| store.has_outgoing());
+        if !self.member.has_room()
+            || (waits && has_outgoing)
+            || self.member.yield_to(node, now).is_err()
+        {
+            return Some(false);
+        }
+        // From now on another may lead at any moment.
+        self.syncer.begin_lease(0);
+        self.act(now);
+        Some(true)
+    }
+}
