@@ -121,7 +121,7 @@ pub struct Command {
 }
 
 /// All of them.
-pub const COMMANDS: [Command; 32] = [
+pub const COMMANDS: [Command; 34] = [
     command("MSG.SEND.", By::Partition, Shape::Sent),
     command("MSG.FETCH.", By::Partition, Shape::Messages),
     command("MSG.ACK.", By::Partition, Shape::Plain),
@@ -152,6 +152,8 @@ pub const COMMANDS: [Command; 32] = [
     command("ADMIN.SERVER.CONNZ", By::CallerForUser, Shape::Plain),
     command("ADMIN.DEAD.RESOLVED", By::CallerForUser, Shape::Plain),
     command("ADMIN.DEAD.RESOLVE.", By::CallerForUser, Shape::Plain),
+    command("ADMIN.SCHEDULE.NOTE", By::CallerForUser, Shape::Plain),
+    command("ADMIN.SCHEDULE.LIST", By::CallerForUser, Shape::Plain),
     // Whatever is asked of them later is not for a responder either.
     command("AGENT.", By::CallerForUser, Shape::Plain),
     command("ADMIN.", By::CallerForUser, Shape::Plain),
