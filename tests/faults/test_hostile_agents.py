@@ -64,7 +64,7 @@ elif "mq9.registry.reader" in said:
 elif "serve" in said:
     from mq9.registry import link
 
-    link._HANG_S, link._LOOK_S = 3.0, 0.2
+    link._CARD_CPU_S, link._CARD_HANG_S, link._LOOK_S = 1.0, 6.0, 0.2
 """
 
 
@@ -106,6 +106,9 @@ def test_a_card_that_ends_the_search_is_set_aside(
         assert eventually(mail, text="plumber") == ["before", "after"]
         assert "set aside" in broker.log
         assert "agent=bad" in broker.log
+        # Where it is certain that the card was at fault, the search ends once, else twice.
+        ended = broker.log.count("the search of agents ended")
+        assert ended == {"raise": 0, "kill": 2, "hang": 2}.get(fault, 1)
         # It is as registered as ever, and has its place when it is mended.
         assert found(mail) == ["before", "bad", "after"]
     broker.stop()

@@ -6,6 +6,7 @@ import ssl
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests import peers
 from tests.integration.conftest import Certificates
 from tests.peers import Server, until
 from tests.requester import Requester
-from tests.wire import messages
+from tests.wire import Wire, messages
 
 SLEEP_S = 5.0
 SLEEPER = Path(__file__).with_name("sleeper.py")
@@ -76,9 +77,20 @@ def test_messages_pass_while_python_sleeps(
         return secured(server, certificates) if secure else Requester(server.port)
 
     client, worker, listener, quiet = enter(), enter(), enter(), enter()
+    pushed_to = enter()
+    # It was accepted and greeted, and has not said who it is.
+    early = Wire(server.port)
+    if secure:
+        early.socket = certificates.trusting().wrap_socket(
+            early.socket, server_hostname="localhost"
+        )
     assert isinstance(client.socket, ssl.SSLSocket) == secure
-    for address in ("a", "polled", "short", "late"):
+    for address in ("a", "polled", "pushed", "short", "late"):
         client.create(address)
+    client.post("pushed", b"stored")
+    pushed_to.send(b"SUB $mq9.AI.MAILBOX.MSG.pushed 8\r\n")
+    [stored] = messages(pushed_to.message_frame())
+    assert stored.payload == b"stored"
     assert listener.ask(b"SUB news.* 7\r\n") == b""
     # A poll that began before, and a message that is due while it sleeps.
     client.post("late", b"due", b"mq9-delay-ms: 1500\r\n")
@@ -91,6 +103,7 @@ def test_messages_pass_while_python_sleeps(
     asleep = Asleep(tmp_path)
     # A new client is heard when it is over, and so is a control command.
     newcomer = socket.create_connection(("127.0.0.1", server.port))
+    early.send(b'CONNECT {"verbose":false}\r\nPING\r\n')
     quiet.publish("PUBLIC.LIST", reply="_INBOX.requester.list")
 
     client.post("polled", b"job")
@@ -103,6 +116,10 @@ def test_messages_pass_while_python_sleeps(
     client.send(b"PUB news.today 2\r\nhi\r\n")
     [news] = messages(listener.message_frame())
     assert (news.subject, news.payload) == ("news.today", b"hi")
+    for number in range(20):
+        client.post("pushed", b"%d" % number)
+        [pushed] = messages(pushed_to.message_frame())
+        assert pushed.payload == b"%d" % number
     wait = {"deliver": "earliest", "config": {"max_wait_ms": 10_000}}
     assert [message["payload"] for message in fetch(worker, "late", **wait)] == ["due"]
     until(lambda: not fetch(client, "short", deliver="earliest"), "the message expired")
@@ -111,15 +128,21 @@ def test_messages_pass_while_python_sleeps(
     listener.socket.settimeout(SLEEP_S)
     assert listener.frame() == b"PING\r\n"
     listener.send(b"PONG\r\n")
+    early.socket.setblocking(False)
+    with suppress(BlockingIOError, ssl.SSLWantReadError):
+        early.received += early.socket.recv(1 << 12)
+    early.socket.settimeout(20)
+    assert b"PONG" not in early.received
     asleep.check()
 
     # What waits for Python was not answered meanwhile, and is now.
     awake_s = asleep.wait()
+    early.until(b"PONG\r\n")
     [listed] = messages(quiet.message_frame())
     assert b'"mailboxes":' in listed.payload
     with newcomer:
         newcomer.settimeout(20)
         assert newcomer.recv(5) == b"INFO "
     assert awake_s >= asleep.began_s + SLEEP_S * 0.99
-    for each in (client, worker, listener, quiet):
+    for each in (client, worker, listener, quiet, pushed_to, early):
         each.close()

@@ -384,6 +384,45 @@ def test_connections_are_listed_sorted_and_counted(tmp_path: Path) -> None:
     run(check())
 
 
+@pytest.mark.parametrize("target", ["/connz?subs=detail", "/subsz?subs=1&limit=1000000"])
+def test_a_connection_with_many_subscriptions_is_listed_in_small_steps(
+    tmp_path: Path, target: str
+) -> None:
+    many = 200_000
+    steps: list[float] = []
+
+    async def others() -> None:
+        """How much of this thread's time passes between turns of others."""
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            before, took = time.thread_time(), time.thread_time() - before
+            steps.append(took)
+
+    async def check() -> None:
+        async with serving(tmp_path) as running:
+            client = await Client.enter(running)
+            await client.connect()
+            for start in range(0, many, 20_000):
+                numbers = range(start, start + 20_000)
+                await client.say(b"".join(b"SUB many.%d %d\r\n" % (n, n) for n in numbers))
+            gc.collect()
+            turns = asyncio.create_task(others())
+            response = await Monitor(running).answer(Request(target))
+            turns.cancel()
+            found = json.loads(response.body)
+            (key,) = {"connections", "subscriptions_list"} & found.keys()
+            listed = found[key]
+            if key == "connections":
+                listed = listed[0]["subscriptions_list_detail"]
+            assert len({sub["subject"] for sub in listed}) == many
+            # One step for 256 of them, and more for the text.
+            assert len(steps) > many / 256 * 1.2
+            assert max(steps) < sum(steps) / 8, (max(steps), sum(steps))
+
+    run(check())
+
+
 @pytest.mark.parametrize(
     ("target", "status"),
     [

@@ -18,7 +18,7 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mq9.registry import frames
-from mq9.registry.progress import shared
+from mq9.registry.progress import processor_time_s, shared
 from mq9.registry.search_queue import SearchQueue
 
 if TYPE_CHECKING:
@@ -42,9 +42,14 @@ _FIRST_BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 5.0
 _YOUNG_S = 10.0
 _ANSWER_S = 30.0
-# A worker that has something to do and begins nothing for so long is ended.
+# A worker that has something to do and begins nothing for so long is ended: loading a model takes
+# long.
 _HANG_S = 60.0
-_LOOK_S = 5.0
+# One card takes milliseconds. So much processor time for it proves that it is at fault; if it only
+# waits, the disk may be.
+_CARD_CPU_S = 10.0
+_CARD_HANG_S = 20.0
+_LOOK_S = 1.0
 # Whoever is killed may have been in the middle of any card: not so when it ended by itself.
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 _MAX_STRIKES = 2
@@ -288,10 +293,11 @@ class Link:
         self._told = -1
         self._dropped.clear()
         self._seen.clear()
-        tasks = {
+        hangs = asyncio.create_task(self._until_it_hangs(process.pid, progress))
+        tasks: set[asyncio.Task[Any]] = {
             asyncio.create_task(self._hear(process.stdout)),
             asyncio.create_task(self._tell(process.stdin)),
-            asyncio.create_task(self._until_it_hangs(progress)),
+            hangs,
         }
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -308,27 +314,38 @@ class Link:
                     asked.answer.set_exception(WorkerLostError())
         await asyncio.gather(*tasks, return_exceptions=True)
         status = await process.wait()
-        self._blame(progress.card, status)
+        is_proven = not hangs.cancelled() and hangs.exception() is None and hangs.result()
+        self._blame(progress.card, status, is_proven=is_proven)
         return f"exit status {status}"
 
-    async def _until_it_hangs(self, progress: Progress) -> None:
-        """Returns when the worker has something to do and has begun nothing for long."""
-        beats, since_s = -1, monotonic()
+    async def _until_it_hangs(self, pid: int, progress: Progress) -> bool:
+        """Returns when the worker has something to do and has begun nothing for long.
+
+        True if its card is at fault for sure.
+        """
+        beats, quiet_s, began_s = -1, 0.0, 0.0
         while True:
             await asyncio.sleep(_LOOK_S)
+            used_s = processor_time_s(pid)
             is_busy = bool(self._asked) or progress.card is not None
             if not is_busy or progress.beats != beats:
-                beats, since_s = progress.beats, monotonic()
-            elif monotonic() - since_s >= _HANG_S:
+                beats, quiet_s, began_s = progress.beats, 0.0, used_s
+                continue
+            # Time in which nobody looked does not count: the machine may have stood still.
+            quiet_s += _LOOK_S
+            if progress.card is not None and used_s - began_s >= _CARD_CPU_S:
+                self._log.error("the search of agents takes too long for a card: it is ended")
+                return True
+            if quiet_s >= (_HANG_S if progress.card is None else _CARD_HANG_S):
                 self._log.error("the search of agents hangs: it is ended")
-                return
+                return False
 
-    def _blame(self, number: int | None, status: int) -> None:
+    def _blame(self, number: int | None, status: int, *, is_proven: bool) -> None:
         """The worker ended, maybe with a card in its hands."""
         if number is None:
             return
         self._strikes[number] = self._strikes.get(number, 0) + 1
-        if status not in _KILLED or self._strikes[number] >= _MAX_STRIKES:
+        if is_proven or status not in _KILLED or self._strikes[number] >= _MAX_STRIKES:
             del self._strikes[number]
             self._set_aside(number, f"the search ended with it: exit status {status}")
 

@@ -63,7 +63,7 @@ async def connz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
     key, descending = _SORTS[sort]
     clients.sort(key=lambda client: key(client, figures[client.facts.cid]), reverse=descending)
     now, page = now_ms(), clients[offset : offset + limit]
-    listed = await _subscriptions(running, page) if subs else {}
+    listed = await _subscriptions(running, page, detail=detail) if subs else {}
     return {
         "server_id": running.identity.server_id,
         "now": timestamp(now),
@@ -73,7 +73,7 @@ async def connz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
         "limit": limit,
         "connections": [
             _describe(client, figures[client.facts.cid], now, auth=auth)
-            | _listed(listed.get(client.facts.cid, []), detail)
+            | _listed(listed.get(client.facts.cid, []), detail=detail)
             for client in page
         ],
     }
@@ -111,12 +111,13 @@ async def _figures(running: Running, clients: Sequence[ClientRecord]) -> dict[in
 
 
 async def _subscriptions(
-    running: Running, clients: Sequence[ClientRecord]
-) -> dict[int, list[SubscriptionInfo]]:
-    found: dict[int, list[SubscriptionInfo]] = {}
+    running: Running, clients: Sequence[ClientRecord], *, detail: bool
+) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
     async for some in subscriptions(running, [client.facts.cid for client in clients]):
-        for subscription in some:
-            found.setdefault(subscription.cid, []).append(subscription)
+        for one in some:
+            shown = describe_subscription(one) if detail else one.subject
+            found.setdefault(one.cid, []).append(shown)
     return found
 
 
@@ -156,12 +157,8 @@ def _describe(client: ClientRecord, stats: Figures, now: int, *, auth: bool) -> 
     return document | {name: value for name, value in optional.items() if value}
 
 
-def _listed(found: Sequence[SubscriptionInfo], detail: bool) -> dict[str, Any]:
-    if not found:
-        return {}
-    if detail:
-        return {"subscriptions_list_detail": [describe_subscription(sub) for sub in found]}
-    return {"subscriptions_list": [sub.subject for sub in found]}
+def _listed(found: list[Any], *, detail: bool) -> dict[str, list[Any]]:
+    return {"subscriptions_list_detail" if detail else "subscriptions_list": found} if found else {}
 
 
 def describe_subscription(subscription: SubscriptionInfo) -> dict[str, Any]:

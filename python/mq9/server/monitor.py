@@ -3,9 +3,11 @@
 Owns paths and the form of answers. The documents have files of their own.
 """
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -23,6 +25,10 @@ from mq9.server.varz import Usage, varz
 
 _CORS = (("Access-Control-Allow-Origin", "*"),)
 _MAX_PARAMETERS = 32
+_ENCODER = json.JSONEncoder(indent=2, ensure_ascii=False)
+_STEP_S = 0.001
+# Looking at the clock takes as long as encoding a few words.
+_PARTS = 64
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head><title>mq9</title></head>
@@ -93,7 +99,7 @@ class Monitor:
         if path == "/varz":
             return _document(varz(self._running, self._usage, self._requests))
         if long := _LONG_DOCUMENTS.get(path):
-            return _document(await long(self._running, query))
+            return await _long_document(await long(self._running, query))
         return _document(_DOCUMENTS[path](self._running, query))
 
     def _metrics(self) -> Response | None:
@@ -122,8 +128,23 @@ class Monitor:
 
 
 def _document(document: Mapping[str, Any]) -> Response:
-    body = json.dumps(document, indent=2, ensure_ascii=False)
-    return Response(body.encode("utf-8", "replace"), "application/json", headers=_CORS)
+    return _response(_ENCODER.encode(document))
+
+
+async def _long_document(document: Mapping[str, Any]) -> Response:
+    """The same in steps of a millisecond or so: others get their turn in between."""
+    parts: list[str] = []
+    enough = perf_counter() + _STEP_S
+    for count, part in enumerate(_ENCODER.iterencode(document)):
+        parts.append(part)
+        if count % _PARTS == 0 and perf_counter() > enough:
+            await asyncio.sleep(0)
+            enough = perf_counter() + _STEP_S
+    return _response("".join(parts))
+
+
+def _response(text: str) -> Response:
+    return Response(text.encode("utf-8", "replace"), "application/json", headers=_CORS)
 
 
 def _line(document: Mapping[str, Any], status: int) -> Response:

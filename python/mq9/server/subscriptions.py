@@ -13,8 +13,11 @@ from mq9.server.running import Running
 _CONNECTIONS = 64
 """So many connections are asked how many subscriptions they have."""
 
+_NAMED = 16_384
+"""Of about so many it is found out at once which they are; of one connection always of all."""
+
 _SUBSCRIPTIONS = 256
-"""About so many subscriptions are looked up at once; those of one connection are never divided."""
+"""So many are looked up at once."""
 
 
 async def subscriptions(
@@ -23,19 +26,21 @@ async def subscriptions(
     """The subscriptions of these connections, in the order of the connections."""
     for start in range(0, len(cids), _CONNECTIONS):
         stats = running.broker.connection_stats(cids[start : start + _CONNECTIONS])
-        for few in _divide(stats):
-            yield running.broker.subscriptions(few)
-            await asyncio.sleep(0)
+        for some in _divide(stats):
+            left = running.broker.subscriptions(some)
+            while len(left):
+                yield left.take(_SUBSCRIPTIONS)
+                await asyncio.sleep(0)
 
 
 def _divide(stats: Sequence[ConnectionStats]) -> Iterator[list[int]]:
-    few: list[int] = []
+    some: list[int] = []
     count = 0
     for one in stats:
-        if few and count + one.subscriptions > _SUBSCRIPTIONS:
-            yield few
-            few, count = [], 0
-        few.append(one.cid)
+        if some and count + one.subscriptions > _NAMED:
+            yield some
+            some, count = [], 0
+        some.append(one.cid)
         count += one.subscriptions
-    if few:
-        yield few
+    if some:
+        yield some

@@ -1,16 +1,13 @@
 """`/subsz`: the subscriptions of all clients, with nats-server's parameters and field names."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mq9.server.clock import now_ms, timestamp
 from mq9.server.connz import describe_subscription
 from mq9.server.query import QueryError, boolean, integer
 from mq9.server.running import Running
 from mq9.server.subscriptions import subscriptions
-
-if TYPE_CHECKING:
-    from mq9._core import SubscriptionInfo
 
 _LIMIT = 1024
 
@@ -42,17 +39,17 @@ async def subsz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
     }
     if not listed:
         return document
-    page: list[SubscriptionInfo] = []
+    account = {"account": "$G", "account_tag": "$G"}
+    page: list[dict[str, Any]] = []
     async for some in subscriptions(running, list(running.clients.open)):
         for subscription in some:
             if test and not matches(subscription.subject, test):
                 continue
             if offset <= document["total"] < offset + limit:
-                page.append(subscription)
+                page.append(account | describe_subscription(subscription))
             document["total"] += 1
     if page:
-        account = {"account": "$G", "account_tag": "$G"}
-        document["subscriptions_list"] = [account | describe_subscription(sub) for sub in page]
+        document["subscriptions_list"] = page
     return document
 
 

@@ -15,9 +15,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use crate::broker_types::{BrokerStats, ConnectionStats, Limits, SubscriptionInfo};
+use crate::broker_types::{BrokerStats, ConnectionStats, Limits};
 use crate::connection::Connection;
 use crate::store::Store;
+use crate::subscriptions::SubscriptionList;
 use crate::tls::Certificate;
 
 /// So many notices are handed over in one turn of the event loop.
@@ -244,13 +245,19 @@ impl Broker {
         stats.map(|stats| ConnectionStats::new(stats, epoch_ms)).collect()
     }
 
-    /// The subscriptions of these connections.
-    fn subscriptions(&self, py: Python<'_>, cids: Vec<u64>) -> Vec<SubscriptionInfo> {
+    /// The subscriptions that these connections have now, to be looked at a few at a time.
+    fn subscriptions(&self, py: Python<'_>, cids: Vec<u64>) -> SubscriptionList {
         let found = self.ask(py, move |pump| {
-            let of = |cid| pump.find(cid).map(|id| pump.engine().subscriptions_of(id));
-            cids.into_iter().filter_map(of).flatten().collect::<Vec<_>>()
+            let mut all = Vec::new();
+            for cid in cids {
+                if let Some(id) = pump.find(cid) {
+                    let of_one = pump.engine().front().subscriptions_of(id);
+                    all.extend(of_one.map(|subscription| (cid, subscription)));
+                }
+            }
+            all
         });
-        found.unwrap_or_default().into_iter().map(Into::into).collect()
+        SubscriptionList::new(Arc::clone(&self.runtime), found.unwrap_or_default())
     }
 }
 

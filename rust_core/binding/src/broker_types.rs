@@ -142,28 +142,3 @@ impl ConnectionStats {
         }
     }
 }
-
-/// One subscription of a client.
-#[pyclass(frozen, get_all, module = "mq9._core")]
-pub struct SubscriptionInfo {
-    cid: u64,
-    sid: String,
-    subject: String,
-    queue: String,
-    delivered: u64,
-    max: u64,
-}
-
-impl From<front::SubscriptionInfo> for SubscriptionInfo {
-    fn from(info: front::SubscriptionInfo) -> Self {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Self {
-            cid: info.cid,
-            sid: text(info.sid),
-            subject: text(info.subject),
-            queue: text(info.queue),
-            delivered: info.delivered,
-            max: info.max,
-        }
-    }
-}

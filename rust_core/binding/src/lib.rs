@@ -22,6 +22,7 @@ mod policy_changes;
 mod sockets;
 mod store;
 mod streams;
+mod subscriptions;
 mod tls;
 mod types;
 mod wait;
@@ -38,9 +39,7 @@ mod _core {
     #[pymodule_export]
     use super::broker::Broker;
     #[pymodule_export]
-    use super::broker_types::{
-        BrokerStats, ConnectionStats, Limits, Permissions, SubscriptionInfo,
-    };
+    use super::broker_types::{BrokerStats, ConnectionStats, Limits, Permissions};
     #[pymodule_export]
     use super::cluster::{
         ClusterNode, NodeStatus, cluster_leave, cluster_place, cluster_reseed, cluster_seed,
@@ -61,6 +60,8 @@ mod _core {
     use super::store::Store;
     #[pymodule_export]
     use super::streams::{stream_detail, stream_names};
+    #[pymodule_export]
+    use super::subscriptions::{SubscriptionInfo, SubscriptionList};
     #[pymodule_export]
     use super::tls::{Certificate, TlsConfig};
     #[pymodule_export]

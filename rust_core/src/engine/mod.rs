@@ -11,9 +11,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::commands::Shape;
-use crate::front::{
-    ConnId, ConnStats, Event, Front, Limits, Permissions, SubscriptionInfo, Terms, Totals,
-};
+use crate::front::{ConnId, ConnStats, Event, Front, Limits, Permissions, Terms, Totals};
 use crate::log::Lsn;
 use crate::partition::{Clock, Partition};
 use crate::protocol::{Refusal, WireOptions};
@@ -222,11 +220,6 @@ impl Engine {
     /// Counters over all connections.
     pub fn totals(&self) -> Totals {
         self.front.totals()
-    }
-
-    /// The subscriptions of a connection.
-    pub fn subscriptions_of(&self, id: ConnId) -> Vec<SubscriptionInfo> {
-        self.front.subscriptions_of(id)
     }
 
     /// Panics if a part of the engine does not agree with itself or with another. For tests.

@@ -155,22 +155,26 @@ impl Front {
         }
     }
 
-    /// The subscriptions of one connection.
-    pub fn subscriptions_of(&self, id: ConnId) -> Vec<SubscriptionInfo> {
-        let Some(conn) = self.conn(id) else { return Vec::new() };
-        let info = |(sid, &subscription): (&Sid, &SubId)| {
-            let (subject, queue) = self.router.subject_of(subscription)?;
-            let known = self.router.get(subscription)?;
-            Some(SubscriptionInfo {
-                cid: conn.cid,
-                sid: sid.to_vec(),
-                subject: subject.to_vec(),
-                queue: queue.to_vec(),
-                delivered: known.delivered,
-                max: known.max,
-            })
-        };
-        conn.sids.iter().filter_map(info).collect()
+    /// The subscriptions of one connection, in no order.
+    pub fn subscriptions_of(&self, id: ConnId) -> impl Iterator<Item = SubId> {
+        self.conn(id).into_iter().flat_map(|conn| conn.sids.values().copied())
+    }
+
+    /// What is to be known of a subscription, if it is still there and this connection's.
+    pub fn subscription(&self, cid: u64, id: SubId) -> Option<SubscriptionInfo> {
+        let known = self.router.get(id)?;
+        if self.cid(known.owner) != Some(cid) {
+            return None;
+        }
+        let (subject, queue) = self.router.subject_of(id)?;
+        Some(SubscriptionInfo {
+            cid,
+            sid: known.sid.to_vec(),
+            subject: subject.to_vec(),
+            queue: queue.to_vec(),
+            delivered: known.delivered,
+            max: known.max,
+        })
     }
 }
 

@@ -268,7 +268,7 @@ fn a_mailbox_that_is_missing_is_an_error_and_one_that_goes_is_a_status() {
         given(&mut driver, reader),
         ["2 MAILBOX.MSG.short  404 mailbox short does not exist"]
     );
-    assert_eq!(driver.engine.subscriptions_of(reader).len(), 1);
+    assert_eq!(driver.engine.front().subscriptions_of(reader).count(), 1);
 }
 
 #[test]
