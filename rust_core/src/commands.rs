@@ -121,7 +121,7 @@ pub struct Command {
 }
 
 /// All of them.
-pub const COMMANDS: [Command; 34] = [
+pub const COMMANDS: [Command; 35] = [
     command("MSG.SEND.", By::Partition, Shape::Sent),
     command("MSG.FETCH.", By::Partition, Shape::Messages),
     command("MSG.ACK.", By::Partition, Shape::Plain),
@@ -150,6 +150,7 @@ pub const COMMANDS: [Command; 34] = [
     command("ADMIN.ACCESS", By::CallerForUser, Shape::Plain),
     command("ADMIN.SERVER.VARZ", By::CallerForUser, Shape::Plain),
     command("ADMIN.SERVER.CONNZ", By::CallerForUser, Shape::Plain),
+    command("ADMIN.SERVER.YIELD", By::CallerForUser, Shape::Plain),
     command("ADMIN.DEAD.RESOLVED", By::CallerForUser, Shape::Plain),
     command("ADMIN.DEAD.RESOLVE.", By::CallerForUser, Shape::Plain),
     command("ADMIN.SCHEDULE.NOTE", By::CallerForUser, Shape::Plain),
