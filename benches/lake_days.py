@@ -3,7 +3,8 @@
     python benches/lake_days.py FOLDER [--days 90] [--a-day 2000]
 
 Prints one line of JSON. Each micro-batch is about a day; all messages are settled in the end, so
-what the stream remembers should not grow.
+what the stream remembers should not grow: `verdict` compares the last third of the days with the
+third before, in rows of state and in processor time, and the program fails if one of them grew.
 """
 
 import argparse
@@ -11,7 +12,10 @@ import json
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+import psutil
 
 from mq9.lake import stream
 from mq9.lake.jobs import running
@@ -21,6 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "spark"))
 
 from generate import Traffic
 
+# Grown by more than this, it is not flat: days differ, and the machine may have other work.
+MOST_TIMES = 1.25
+
 
 def main() -> None:
     """Reads the command line and does it."""
@@ -29,7 +36,10 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=90)
     parser.add_argument("--a-day", type=int, default=2000, help="messages of a day")
     asked = parser.parse_args()
-    print(json.dumps(simulate(asked.folder, asked.days, asked.a_day)))
+    result = simulate(asked.folder, asked.days, asked.a_day)
+    print(json.dumps(result))
+    if not all(each["flat"] for each in result["verdict"].values()):
+        sys.exit("it grows")
 
 
 def simulate(folder: Path, days: int, a_day: int) -> dict[str, Any]:
@@ -45,15 +55,19 @@ def simulate(folder: Path, days: int, a_day: int) -> dict[str, Any]:
     )
     truth = traffic.write(export)
     steps: list[dict[str, float]] = []
-    begun = 0.0
+    begun = worked = 0.0
+
+    def done() -> None:
+        nonlocal begun, worked
+        now, spent = time.monotonic(), processor_s()
+        if begun:
+            took = {"seconds": round(now - begun, 2), "processor_s": round(spent - worked, 2)}
+            steps.append({**took, **sizes(tables)})
+        begun, worked = now, spent
 
     def tell(what: str) -> None:
-        nonlocal begun
-        now = time.monotonic()
         if what.startswith("micro-batch"):
-            if begun:
-                steps.append({"seconds": round(now - begun, 2), **sizes(tables)})
-            begun = now
+            done()
             sys.stderr.write(f"{what} {steps[-1:]}\n")
 
     with running("mq9-days", memory="2g", parallelism=4) as spark:
@@ -62,13 +76,38 @@ def simulate(folder: Path, days: int, a_day: int) -> dict[str, Any]:
             files_per_batch=truth.files // days,
             tell=tell,
         ).awaitTermination()
-    steps.append({"seconds": round(time.monotonic() - begun, 2), **sizes(tables)})
-    return {"days": days, "messages": truth.messages, "steps": steps}
+        done()
+    return {
+        "days": days,
+        "messages": truth.messages,
+        "steps": steps,
+        "verdict": {name: verdict(steps, name) for name in ("state_rows", "processor_s")},
+    }
+
+
+def verdict(steps: list[dict[str, float]], name: str) -> dict[str, float | bool]:
+    """How much more the last third has than the third before, in the middle of each."""
+    third = max(1, len(steps) // 3)
+    last, before = (
+        median(step[name] for step in part)
+        for part in (steps[-third:], steps[-2 * third : -third] or steps)
+    )
+    times = round(last / max(before, 1e-9), 2)
+    return {"times": times, "flat": times <= MOST_TIMES}
+
+
+def processor_s() -> float:
+    """What this process and all that it started have worked, Java and its Python included."""
+    mine = psutil.Process()
+    times = [each.cpu_times() for each in (mine, *mine.children(recursive=True))]
+    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 
 def sizes(tables: Path) -> dict[str, int]:
     """What the stream remembers: rows of its state, and bytes of state and checkpoint."""
     parts = [tables / name for name in ("part_state", "part_mailboxes", "part_orphans")]
+    # Of the balances of days only the last is looked at.
+    parts += sorted((tables / "part_balance").glob("date=*"))[-1:]
     files = [file for part in parts for file in part.rglob("*.parquet")]
     rows = sum(rows_in(str(file)) for file in files)
     kept = sum(file.stat().st_size for file in files)

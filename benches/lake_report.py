@@ -6,7 +6,7 @@ from typing import Any
 
 from mailbox_report import put
 
-FIRST_S, FURTHER_S, HEAP, SKEW = 20.0, 8.0, "4g", 2.0
+FIRST_S, FURTHER_S, HEAP, SKEW, FLAT = 20.0, 8.0, "4g", 2.0, 1.25
 Result = dict[str, Any]
 
 
@@ -27,6 +27,7 @@ def tables(result: Result) -> str:
     parts.append(_goals(result))
     if "days" in result:
         parts.append(_days(result["days"]))
+        parts.append(_verdict(result["days"]))
     return "\n\n".join(parts)
 
 
@@ -107,6 +108,16 @@ def _days(days: Result) -> str:
             f"{last['checkpoint_bytes'] / 1e3:,.0f}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _verdict(days: Result) -> str:
+    """Whether a stream grows: the last third of the days beside the third before."""
+    lines = ["| the last third of the days / the third before, medians | measured | goal |"]
+    lines.append("| --- | --- | --- |")
+    names = {"state_rows": "rows of state", "processor_s": "processor time of a micro-batch"}
+    for name, said in names.items():
+        lines.append(_goal(said, days["verdict"][name]["times"], FLAT, " times"))
     return "\n".join(lines)
 
 

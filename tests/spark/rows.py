@@ -50,6 +50,7 @@ class Log:
         payload: bytes = b"",
         headers: dict[str, str] | None = None,
         visible_s: float | None = None,
+        expires_s: float | None = None,
     ) -> Self:
         place = next(self.places)
         row = {
@@ -64,7 +65,7 @@ class Log:
             "size": len(payload) or 10,
             "sent": at(time_s),
             "visible": at(time_s if visible_s is None else visible_s),
-            "expires": None,
+            "expires": None if expires_s is None else at(expires_s),
             "segment": 1,
             "offset": place,
         }

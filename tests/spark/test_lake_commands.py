@@ -107,9 +107,11 @@ def test_a_query_prints_a_table_and_says_what_is_wrong(export: Path) -> None:
 
 @pytest.mark.usefixtures("streamed")
 def test_a_report_is_one_page(export: Path, tmp_path: Path) -> None:
-    done = lake("report", export, "--out", tmp_path, "--json")
+    done = lake("report", export, "--out", tmp_path, "--json", "--broker", "north")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["page"] == str(tmp_path / "report.html")
-    assert f"What went through {export}" in Path(told["page"]).read_text("utf-8")
+    assert f"What went through north, as exported to {export}" in Path(told["page"]).read_text(
+        "utf-8"
+    )
     assert all(Path(picture).read_bytes()[:4] == b"\x89PNG" for picture in told["pictures"])

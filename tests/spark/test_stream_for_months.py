@@ -1,9 +1,12 @@
-"""What a stream remembers does not grow with time: a short form of `benches/lake_days.py`."""
+"""What a stream remembers and reads does not grow: a short form of `benches/lake_days.py`."""
 
 import datetime
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.spark.rows import Log, reveal
 from tests.spark.test_batch_and_stream import contents
 
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 DAYS = 4
 DAY_S = 24 * 3600
 A_DAY = 4
+WEEKS = 7
+WEEK_S = 7 * DAY_S
 
 
 def piece(export: Path, log: Log, number: int) -> None:
@@ -34,14 +39,15 @@ def piece(export: Path, log: Log, number: int) -> None:
 
 
 def remembered(tables: Path) -> int:
-    """Rows of the state of a stream."""
+    """Rows of the state of a stream: what is open or recent, and the balance of the last day."""
+    last = sorted((tables / "part_balance").glob("date=*"))[-1:]
+    parts = [tables / part for part in ("part_state", "part_mailboxes", "part_orphans")]
+    return rows_in(file for part in [*parts, *last] for file in part.rglob("*.parquet"))
+
+
+def rows_in(files: Iterable[Path | str]) -> int:
     import pyarrow.parquet as pq
 
-    files = [
-        file
-        for part in ("part_state", "part_mailboxes", "part_orphans")
-        for file in (tables / part).rglob("*.parquet")
-    ]
     return sum(pq.ParquetFile(file).metadata.num_rows for file in files)
 
 
@@ -81,3 +87,66 @@ def test_settled_messages_leave_and_late_facts_find_their_hour(
     for name in FOR_READERS:
         assert (name, contents(found, name)) == (name, contents(expected, name))
     assert rows[1]["acked"] - rows[0]["acked"] > datetime.timedelta(days=DAYS - 1)
+
+
+def a_week(log: Log, week: int) -> None:
+    """Three mailboxes: one that stays, whose mail expires, one for this week, one without mail."""
+    begin = week * WEEK_S
+    own = f"of-week-{week}"
+    log.happen("create", f"empty-{week}", None, begin)
+    for number in range(3):
+        msg_id = week * 3 + number
+        at = begin + number * DAY_S
+        log.send("a", msg_id, at, expires_s=at + 2 * DAY_S).worked("a", msg_id, at + 1, at + 2)
+        log.send(own, number, at).worked(own, number, at + 5, at + 6, group=own)
+        # Acknowledged, so it stays until its time is over.
+        log.happen("expire", "a", msg_id, at + 2 * DAY_S)
+    log.send(own, 3, begin + 4 * DAY_S)
+    log.happen("delete", own, None, begin + 5 * DAY_S)
+    log.happen("delete", f"empty-{week}", None, begin + 5 * DAY_S)
+
+
+def test_nothing_that_a_stream_remembers_or_reads_grows_over_weeks(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mq9.lake import batch, daily, group_lag, stream
+    from mq9.lake.tables import FOR_READERS, Tables
+
+    # So that groups and mailboxes are forgotten within the weeks of this test.
+    for module in (daily, group_lag):
+        monkeypatch.setattr(module, "QUIET_DAYS", 5)
+    read: Counter[str] = Counter()
+
+    def counting(what: str) -> None:
+        true: Any = getattr(Tables, what)
+
+        def counted(tables: Tables, name: str, *folders: Iterable[str]) -> Any:  # noqa: ANN401
+            inside = [list(each) for each in folders]
+            if not name.startswith("_staging"):
+                for folder in inside[0] if inside else [""]:
+                    found = tables.files.data(f"{name}/{folder}".rstrip("/"))
+                    read["files"] += len(found)
+                    read["rows"] += rows_in(path for path, _ in found)
+            return true(tables, name, *inside)
+
+        monkeypatch.setattr(Tables, what, counted)
+
+    for what in ("_some", "_read", "paths"):
+        counting(what)
+    export, tables, log = tmp_path / "export", tmp_path / "tables", Log()
+    sizes = []
+    for week in range(WEEKS):
+        a_week(log, week)
+        piece(export, log, week + 1)
+        read.clear()
+        folders = map(str, (export, tables, tmp_path / "checkpoint"))
+        assert stream.start(spark, *folders).awaitTermination(300)
+        sizes.append((remembered(tables), read["files"], read["rows"]))
+    assert all(size > 0 for size in sizes[-1]), sizes
+    # From the third week on a week is like the one before.
+    assert set(sizes[2:]) == {sizes[2]}, sizes
+    found = Tables(spark, str(tables))
+    expected = batch.run(spark, str(export), str(tmp_path / "expected"))
+    for name in FOR_READERS:
+        assert (name, contents(found, name)) == (name, contents(expected, name))
+    assert contents(found, "group_lag")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NEW = ["hour=1/a.parquet", "hour=1/b.parquet"]
 
 
-class Died(OSError):
+class Died(OSError):  # noqa: N818
     """The process ended here."""
 
 

@@ -52,6 +52,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         *(lake, "report", _report, "write a page about the tables"),
         "mq9 lake report export --out report",
     )
+    report.add_argument("--broker", metavar="NAME", help="whose traffic it is, for the title")
     report.add_argument("--out", default="report", metavar="DIR", help="for the page (report)")
     query = _command(
         *(lake, "query", _query, "ask the tables in SQL"),
@@ -181,7 +182,10 @@ def _report(arguments: argparse.Namespace) -> int:
         from mq9.lake.tables import Tables
 
         try:
-            numbers = figures(Tables(spark, _tables(arguments)), arguments.export)
+            title = arguments.export
+            if arguments.broker:
+                title = f"{arguments.broker}, as exported to {title}"
+            numbers = figures(Tables(spark, _tables(arguments)), title)
         except NoTables as error:
             raise Failure(str(error), USAGE) from error
         page, *pictures = write(numbers, Path(arguments.out))

@@ -6,7 +6,8 @@ that was cut off is done again with the same result, and nothing is kept elsewhe
 """
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -21,12 +22,14 @@ from mq9.lake.mailbox_hourly import mailbox_hourly
 from mq9.lake.owner import Owner
 from mq9.lake.summed import hour_tables
 from mq9.lake.tables import Hour, Tables, hour_folder, tasks_at_once
-from mq9.lake.touched import News, state, touched, without
-from mq9.lake.update import Made, Tell, by_day, stage_all, written
+from mq9.lake.touched import News, mailboxes, state, touched, without
+from mq9.lake.update import Made, Tell, by_day, lives_schema, stage_all, written
 from mq9.lake.waits import HOURS, waits
 
 ORPHAN_DAYS = 7
 """How long facts are kept whose message is not known yet."""
+# Columns of cohorts that no table by day has.
+_OF_STATE = ("open", "expires")
 
 
 def apply(
@@ -44,23 +47,23 @@ def apply(
         tables.commit((), (), made_by=made_by)
         return set()
     news = News.of(tables.spark, [file.path for file in files])
-    ends = news.ends.localCheckpoint()
-    ended = sorted(row["mailbox"] for row in ends.select("mailbox").distinct().collect())
-    hours = touched(tables, news, ended)
-    others = _stage_ends(tables, ends)
+    hours = touched(tables, news, made_by.highest)
+    made_by = replace(made_by, highest=max(made_by.highest, news.highest))
+    others = _stage_ends(tables, news.ends)
+    tables.stage("part_mailboxes", mailboxes(tables.read("part_mailboxes"), news))
+    others += ["part_mailboxes", "part_orphans"]
     made = hour_tables(targets_ms)
     _stage_lives(tables, files, hours, made)
     tell("message_lifecycle and the tables of hours")
     if not hours:
-        tables.commit(hours, (), [*others, "part_orphans"], made_by)
+        tables.commit(hours, (), others, made_by)
         return hours
-    lives = tables.staged("message_lifecycle", tables.read("message_lifecycle"))
+    lives = tables.staged("message_lifecycle", lives_schema())
     parts = written(tables, made)
     dates = _stage_days(tables, parts, hours, tell)
     others += _stage_waits(tables, parts["part_asks"], lives, hours)
-    _stage_state(tables, parts["part_cohorts"], hours, ended)
-    others += ["part_orphans", "part_state", "part_mailboxes"]
-    tables.commit(hours, dates, others, made_by)
+    _stage_state(tables, parts["part_cohorts"], hours)
+    tables.commit(hours, dates, [*others, "part_state"], made_by)
     return hours
 
 
@@ -119,7 +122,7 @@ def _stage_days(tables: Tables, parts: Made, hours: set[Hour], tell: Tell) -> li
     known = {day for name in ("part_happened", "part_cohorts") for day in tables.days(name)}
     new = flows.select(F.to_date("at").alias("date")).union(cohorts.select("date")).distinct()
     dates = sorted(day for day in known | {row["date"] for row in new.collect()} if day >= first)
-    before = _balance(tables, first)
+    before = _balance(tables, {day for day in known if day < first})
     happened = _copied(tables, "part_happened", flows, hours, dates)
     buried = _copied(tables, "part_buried", parts["part_dead_letters"], hours, dates)
     old = tables.read_days("part_cohorts", dates)
@@ -147,8 +150,10 @@ def _first_change(
     tables: Tables, name: str, new: DataFrame, hours: set[Hour], day: Column
 ) -> datetime.date:
     """The first day of which rows of a part are not as they were."""
+    new = new.drop(*_OF_STATE)
     old = tables.read(name, hours)
     if old is not None:
+        old = old.drop(*_OF_STATE)
         new = new.exceptAll(old.select(*new.columns)).unionByName(
             old.exceptAll(new.select(*old.columns))
         )
@@ -156,10 +161,10 @@ def _first_change(
     return row["day"] or datetime.date.max
 
 
-def _balance(tables: Tables, first: datetime.date) -> DataFrame | None:
-    """Where mailboxes and groups stood before a day."""
-    earlier = [day for day in tables.days("part_balance") if day < first]
-    return tables.read_days("part_balance", earlier[-1:])
+def _balance(tables: Tables, known: Collection[datetime.date]) -> DataFrame | None:
+    """Where mailboxes and groups stood at the end of the last of some days."""
+    # No folder: nothing was open then, whatever an earlier day says.
+    return tables.read_days("part_balance", sorted(known)[-1:])
 
 
 def _copied(
@@ -186,9 +191,8 @@ def _stage_waits(tables: Tables, asks: DataFrame, lives: DataFrame, hours: set[H
     asked = asks if old is None else asks.unionByName(old.select(*asks.columns))
     if asked.isEmpty():
         return []
-    first = min(map(_epoch, earlier | hours))
-    last = max(map(_epoch, earlier | hours))
-    around = {_hour(epoch) for epoch in range(first, last + HOURS + 1)} - hours
+    asking = set(map(_epoch, earlier | hours))
+    around = {_hour(epoch + on) for epoch in asking for on in range(HOURS + 1)} - hours
     there = tables.read("message_lifecycle", sorted(around))
     if there is not None:
         lives = lives.unionByName(there.select(*lives.columns))
@@ -196,10 +200,8 @@ def _stage_waits(tables: Tables, asks: DataFrame, lives: DataFrame, hours: set[H
     return [f"waits/{hour_folder(hour)}" for hour in sorted(earlier)]
 
 
-def _stage_state(
-    tables: Tables, cohorts: DataFrame, hours: set[Hour], ended: Sequence[str]
-) -> None:
-    """What the next micro-batch needs to find hours and mailboxes."""
+def _stage_state(tables: Tables, cohorts: DataFrame, hours: set[Hour]) -> None:
+    """What the next micro-batch needs to find hours."""
     old = tables.read("part_state")
     newest = max(hours)
     if old is not None:
@@ -207,13 +209,6 @@ def _stage_state(
         if row["last"] is not None:
             newest = max(newest, (str(row["last"]["date"]), row["last"]["hour"]))
     tables.stage("part_state", state(old, cohorts, hours, newest))
-    since = cohorts.groupBy("mailbox").agg(F.min("date").alias("since"))
-    known = tables.read("part_mailboxes")
-    if known is not None:
-        since = since.unionByName(known).groupBy("mailbox").agg(F.min("since").alias("since"))
-    if ended:
-        since = since.where(~F.col("mailbox").isin(*ended))
-    tables.stage("part_mailboxes", since)
 
 
 def _epoch(hour: Hour) -> int:

@@ -9,6 +9,12 @@ import pyarrow.compute as pc
 from mq9.lake.hourly import MAIN, HourTable, Summaries, Summary, ones
 
 LEAST_ROUNDS = 2
+MOST_WAYS = 1000
+"""Of how many ways between agents a conversation may consist to be searched for circles of three.
+
+Each way is followed by all that go on from its end: of one conversation of everybody with everybody
+those would be too many.
+"""
 _IN = ("hour_of", "conversation")
 _EDGES = Summary((*_IN, "sender", "mailbox"), sums=("sent",))
 _COLUMNS = (*_IN, "agents", "rounds", "messages")
@@ -25,17 +31,22 @@ def _rows(lives: pa.Table) -> Summaries:
 def _finish(summaries: Summaries) -> pa.Table:
     edges = summaries[MAIN]
     edges = edges.filter(pc.greater_equal(edges["sent"], LEAST_ROUNDS))
+    # Each circle once: it begins with the agent whose name comes first.
+    first = edges.rename_columns([*_IN, "a", "b", "sent"])
+    back = edges.rename_columns([*_IN, "b", "a", "on"])
+    two = first.filter(pc.less(first["a"], first["b"])).join(
+        back, [*_IN, "a", "b"], join_type="inner"
+    )
+    ways = edges.group_by(list(_IN)).aggregate([([], "count_all")])
+    few = ways.filter(pc.less_equal(ways["count_all"], MOST_WAYS)).select(list(_IN))
+    searched = edges.join(few, list(_IN), join_type="inner")
     first, second, third = (
-        edges.rename_columns([*_IN, *names])
+        searched.rename_columns([*_IN, *names])
         for names in (("a", "b", "sent"), ("b", "c", "on"), ("c", "a", "back"))
     )
-    # Each circle once: it begins with the agent whose name comes first.
     paths = first.join(second, [*_IN, "b"], join_type="inner")
-    begins = pc.and_(pc.less(paths["a"], paths["b"]), pc.less_equal(paths["a"], paths["c"]))
-    paths = paths.filter(begins)
-    closed = pc.equal(paths["a"], paths["c"])
-    two = paths.filter(closed)
-    three = paths.filter(pc.invert(closed)).join(third, [*_IN, "c", "a"], join_type="inner")
+    begins = pc.and_(pc.less(paths["a"], paths["b"]), pc.less(paths["a"], paths["c"]))
+    three = paths.filter(begins).join(third, [*_IN, "c", "a"], join_type="inner")
     return pa.concat_tables(
         [_circles(two, ("a", "b"), ("sent", "on")), _circles(three, "abc", ("sent", "on", "back"))]
     )

@@ -1,27 +1,42 @@
 """Where mailboxes and groups stood at the end of each day: what the next days go on from.
 
 Running sums, such as the depth of a mailbox, need all that was before. With a balance for each day
-only the days from the first change on are made again.
+only the days from the first change on are made again. A balance has what is open or recent, so it
+does not grow with the mailboxes and groups that there ever were.
 """
 
 import datetime
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+QUIET_DAYS = 14
+"""How long an empty mailbox is known after its last delivery, and any group after its own."""
+
+BALANCE = {
+    "date": "date",
+    "mailbox": "string",
+    "group": "string",
+    "depth": "long",
+    "last_delivered": "timestamp",
+    "first": "struct<date: date, hour: int>",
+    "skipped": "long",
+    "behind": "long",
+    "in_flight": "long",
+    "last_given": "timestamp",
+}
 _OF_MAILBOX = ("depth", "last_delivered")
-_OF_GROUP = ("first", "skipped", "behind", "in_flight")
-BALANCE = (
-    "date date, mailbox string, group string, depth long, last_delivered timestamp, "
-    "first struct<date: date, hour: int>, skipped long, behind long, in_flight long"
-)
+_OF_GROUP = ("first", "skipped", "behind", "in_flight", "last_given")
 
 
 def mailbox_days(
     hourly: DataFrame, dates: Sequence[datetime.date], before: DataFrame | None
 ) -> DataFrame:
-    """One row per mailbox and day: how deep it was, and when somebody was last given something."""
+    """How deep mailboxes were, and when somebody was last given something there.
+
+    One row per mailbox and day on which something happened, or which found it not empty or read.
+    """
     delivered_at = F.when(F.col("delivered") > 0, F.col("at"))
     ends = hourly.groupBy("mailbox", F.to_date("at").alias("date")).agg(
         F.max_by("depth", "at").alias("depth"),
@@ -29,32 +44,39 @@ def mailbox_days(
         F.sum("sent").alias("sent"),
         F.sum("delivered").alias("delivered"),
     )
-    carried = None if before is None else before.where(F.col("group").isNull())
-    return _filled(ends, ("mailbox",), _OF_MAILBOX, dates, carried)
+    if before is not None:
+        carried = before.where(F.col("group").isNull()).select("date", "mailbox", *_OF_MAILBOX)
+        ends = ends.unionByName(carried, allowMissingColumns=True)
+    so_far = Window.partitionBy("mailbox").orderBy("date")
+    ends = ends.withColumn("last_delivered", F.max("last_delivered").over(so_far))
+    stays = F.when(F.col("depth") != 0, F.lit(max(dates, default=datetime.date.min)))
+    known = _filled(ends, ("mailbox",), dates, F.coalesce(stays, _read_until()))
+    return known.withColumns(
+        {name: F.when(F.col("date") == F.col("of"), F.col(name)) for name in ("sent", "delivered")}
+    ).drop("of")
 
 
 def group_days(
     lag: DataFrame, dates: Sequence[datetime.date], before: DataFrame | None
 ) -> DataFrame:
-    """One row per group and day: how far it was."""
+    """One row per group and day on which it is known: how far it was."""
     ends = lag.groupBy("mailbox", "group", F.to_date("at").alias("date")).agg(
         *(F.max_by(name, "at").alias(name) for name in _OF_GROUP)
     )
-    carried = None if before is None else before.where(F.col("group").isNotNull())
-    return _filled(ends, ("mailbox", "group"), _OF_GROUP, dates, carried)
+    if before is not None:
+        carried = before.where(F.col("group").isNotNull())
+        ends = ends.unionByName(carried.select("date", "mailbox", "group", *_OF_GROUP))
+    return _filled(ends, ("mailbox", "group"), dates, _given_until()).drop("of")
 
 
 def balances(mailboxes: DataFrame, groups: DataFrame) -> DataFrame:
-    """Both in one table; a mailbox in which nothing is left is known by its groups, or not."""
-    deep = mailboxes.where((F.col("depth") != 0) | F.col("last_delivered").isNotNull())
+    """Both in one table: what the days behind need to know."""
+    deep = mailboxes.where((F.col("depth") != 0) | (_read_until() >= F.col("date")))
+    heard = groups.where(_given_until() >= F.col("date"))
     joined = deep.select("date", "mailbox", *_OF_MAILBOX).unionByName(
-        groups.select("date", "mailbox", "group", *_OF_GROUP), allowMissingColumns=True
+        heard.select("date", "mailbox", "group", *_OF_GROUP), allowMissingColumns=True
     )
-    names = [
-        part.split()[0]
-        for part in BALANCE.replace("struct<date: date, hour: int>", "x").split(", ")
-    ]
-    return joined.select(*names)
+    return joined.select(*(F.col(name).cast(kind) for name, kind in BALANCE.items()))
 
 
 def unread(days: DataFrame) -> DataFrame:
@@ -65,32 +87,28 @@ def unread(days: DataFrame) -> DataFrame:
         "mailbox",
         F.col("depth").alias("unread"),
         F.coalesce("sent", F.lit(0)).alias("sent"),
-        "last_delivered",
+        F.when(_read_until() >= F.col("date"), F.col("last_delivered")).alias("last_delivered"),
     )
 
 
+def _read_until() -> Column:
+    """The last day on which it is known when somebody was last given something in a mailbox."""
+    return F.date_add(F.to_date("last_delivered"), QUIET_DAYS)
+
+
+def _given_until() -> Column:
+    """The last day at whose end a group still is one: a later delivery begins a new one."""
+    return F.date_add(F.to_date("last_given"), QUIET_DAYS - 1)
+
+
 def _filled(
-    ends: DataFrame,
-    key: tuple[str, ...],
-    names: tuple[str, ...],
-    dates: Sequence[datetime.date],
-    before: DataFrame | None,
+    ends: DataFrame, key: tuple[str, ...], dates: Sequence[datetime.date], until: Column
 ) -> DataFrame:
-    """Ends of days with a row for each day; where nothing happened, the day before's."""
-    spark = ends.sparkSession
-    days = spark.createDataFrame([(date,) for date in sorted(dates)], "date date")
-    known = ends.select(*key)
-    if before is not None:
-        known = known.unionByName(before.select(*key))
-        carried = before.select(*key, *(F.col(name).alias(f"was_{name}") for name in names))
-    grid = known.distinct().crossJoin(F.broadcast(days))
-    rows = grid.join(ends, [*key, "date"], "left")
-    so_far = Window.partitionBy(*key).orderBy("date")
-    latest = {name: F.last(name, ignorenulls=True).over(so_far) for name in names}
-    rows = rows.withColumns(latest)
-    if before is not None:
-        rows = rows.join(carried, list(key), "left").withColumns(
-            {name: F.coalesce(name, f"was_{name}") for name in names}
-        )
-    # Before the first sign of it there was nothing.
-    return rows.where(F.coalesce(*(F.col(name).isNotNull() for name in names[:1])))
+    """Ends of days, repeated for the days behind up to the next end; `of` is whose it is."""
+    days = ends.sparkSession.createDataFrame([(date,) for date in sorted(dates)], "date date")
+    following = F.lead("date").over(Window.partitionBy(*key).orderBy("date"))
+    last = F.coalesce(F.date_sub(following, 1), F.lit(max(dates, default=datetime.date.min)))
+    last = F.greatest(F.least(last, until), F.col("date"))
+    filled = ends.withColumn("last", last).withColumnRenamed("date", "of")
+    filled = filled.withColumn("date", F.explode(F.sequence("of", "last"))).drop("last")
+    return filled.join(F.broadcast(days), "date", "left_semi")

@@ -53,14 +53,20 @@ def dealt(table: pa.Table, bucket: Buckets) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"bucket": [number], "rows": [blob]}, schema=_BLOBS)
 
 
-def by_message(facts: pa.Table, buckets: int) -> Buckets:
-    """The bucket of each fact of a message: the same for all facts of it, in any file."""
+def by_message(facts: pa.Table, buckets: int, crowded: frozenset[str] | None = None) -> Buckets:
+    """The bucket of each fact of a message: the same for all facts of it, in any file.
+
+    If it is told which mailboxes are `crowded`, all messages of another one have the same bucket.
+    """
     names = pc.dictionary_encode(facts["mailbox"]).combine_chunks()
     if isinstance(names, pa.ChunkedArray):
         names = names.chunk(0)
     of_name = np.array([zlib.crc32(name.encode()) for name in names.dictionary.to_pylist()])
     mailbox = of_name.astype(np.uint64)[np.asarray(names.indices)]
-    ids = np.asarray(facts["msg_id"]).astype(np.uint64)
+    ids = np.asarray(pc.fill_null(facts["msg_id"], 0)).astype(np.uint64)
+    if crowded is not None:
+        spread = np.asarray(pc.is_in(facts["mailbox"], pa.array(crowded, pa.string())))
+        ids = np.where(spread, ids, np.uint64(0))
     mixed = (mailbox * np.uint64(31) + ids) * _MIX
     bucket: Buckets = ((mixed >> np.uint64(33)) % np.uint64(buckets)).astype(np.int64)
     return bucket

@@ -94,6 +94,15 @@ def read(system: pafs.FileSystem, path: str) -> Iterator[pa.Table]:
         raise Damaged(f"{path} cannot be read: {error}. {_REMEDY}") from error
 
 
+def mailboxes(system: pafs.FileSystem, path: str) -> pa.Table:
+    """The mailbox of each row of a file, and nothing else of it."""
+    try:
+        with system.open_input_file(path) as stream:
+            return pq.ParquetFile(stream).read(columns=["mailbox"])
+    except (pa.ArrowException, OSError) as error:
+        raise Damaged(f"{path} cannot be read: {error}. {_REMEDY}") from error
+
+
 def _check(path: str, whole: pa.Buffer, said: Mapping[bytes, bytes]) -> None:
     """Holds the pages of a file against what it says they sum up to, if it does."""
     if _CHECK not in said:

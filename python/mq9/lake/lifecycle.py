@@ -12,7 +12,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from mq9.lake import deal, facts, fold, summed
 from mq9.lake.hourly import HourTable
@@ -22,6 +23,10 @@ from mq9.spark.places import opened
 HOUR_MS = 3_600_000
 # What a task is given, in bytes of the export: some hundred thousand facts.
 BYTES_PER_TASK = 8 << 20
+# Into how many buckets the end of any mailbox may be copied.
+FEW_BUCKETS = 8
+# Of how many messages or facts a mailbox is dealt into many buckets, if there are more than those.
+CROWD = 16_384
 # What a file holds at most, in bytes of the export.
 BYTES_PER_FILE = 64 << 20
 
@@ -78,11 +83,12 @@ def write(spark: SparkSession, files: Sequence[File], into: Into, layout: Layout
     # Neighbours in time go to different tasks, so that all have as much to do.
     bundles = [(number % layout.readers, file.path) for number, file in enumerate(files)]
     named = spark.createDataFrame(bundles, "bucket int, path string")
+    crowded = _crowded(named, layout) if layout.buckets > FEW_BUCKETS else None
     # Lives and facts are written by tasks of their own, and orphans by one more.
     writers = layout.writers if into.facts is None else 2 * layout.writers + 1
     written = (
         named.repartitionById(layout.readers, "bucket")
-        .mapInArrow(partial(read_facts, buckets=layout.buckets), deal.BLOBS)
+        .mapInArrow(partial(read_facts, buckets=layout.buckets, crowded=crowded), deal.BLOBS)
         .repartitionById(layout.buckets, "bucket")
         .mapInArrow(partial(make_lives, into=into, layout=layout), deal.BLOBS)
         .repartitionById(writers, "bucket")
@@ -95,26 +101,56 @@ def write(spark: SparkSession, files: Sequence[File], into: Into, layout: Layout
     written.write.format("noop").mode("overwrite").save()
 
 
-def read_facts(batches: Iterator[pa.RecordBatch], buckets: int) -> Iterator[pa.RecordBatch]:
-    """Stage one: facts of files by message; those of whole mailboxes for everybody."""
+def _crowded(named: DataFrame, layout: Layout) -> frozenset[str]:
+    """The mailboxes with so many messages that one bucket should not have all of them."""
+    counted = named.repartitionById(layout.readers, "bucket").mapInArrow(
+        count_mailboxes, "mailbox string, facts long"
+    )
+    sums = counted.groupBy("mailbox").agg(F.sum("facts").alias("facts"))
+    return frozenset(row["mailbox"] for row in sums.where(F.col("facts") >= CROWD).collect())
+
+
+def count_mailboxes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """How many messages, or facts that were kept, files have of each mailbox."""
+    for batch in batches:
+        for path in batch.column("path").to_pylist():
+            if "/events/date=" in path:
+                continue
+            system, inside = opened(path)
+            names = facts.mailboxes(system, inside)
+            counts = names.group_by("mailbox").aggregate([([], "count_all")])
+            yield from counts.rename_columns(["mailbox", "facts"]).to_batches()
+
+
+def read_facts(
+    batches: Iterator[pa.RecordBatch], buckets: int, crowded: frozenset[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Stage one: facts of files by message; those of whole mailboxes for all who may need them."""
     for batch in batches:
         for path in batch.column("path").to_pylist():
             system, inside = opened(path)
             for table in facts.read(system, inside):
-                yield from deal_facts(table, buckets)
+                yield from deal_facts(table, buckets, crowded)
 
 
-def deal_facts(table: pa.Table, buckets: int) -> Iterator[pa.RecordBatch]:
-    """Facts in blobs by message."""
+def deal_facts(
+    table: pa.Table, buckets: int, crowded: frozenset[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Facts in blobs by message; an end goes wherever messages of its mailbox may be."""
     whole = pc.is_null(table["msg_id"])
     ends = table.filter(whole)
+    table = table.filter(pc.invert(whole))
+    if crowded is not None and ends.num_rows:
+        # Nearly all mailboxes are in one bucket, where their ends go with their messages.
+        many = pc.is_in(ends["mailbox"], pa.array(crowded, pa.string()))
+        table = pa.concat_tables([table, ends.filter(pc.invert(many))])
+        ends = ends.filter(many)
     if ends.num_rows:
         everywhere = np.repeat(np.arange(buckets), ends.num_rows)
         copies = pa.concat_tables([ends] * buckets)
         yield from deal.dealt(copies, everywhere)
-        table = table.filter(pc.invert(whole))
     if table.num_rows:
-        yield from deal.dealt(table, deal.by_message(table, buckets))
+        yield from deal.dealt(table, deal.by_message(table, buckets, crowded))
 
 
 def make_lives(

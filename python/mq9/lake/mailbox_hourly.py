@@ -38,7 +38,8 @@ def mailbox_hourly(
     ]
     depth = F.sum(F.col("entered") - F.col("settled")).over(so_far)
     if before is not None:
-        carried = before.select("mailbox", F.col("depth").alias("carried"))
+        carried = before.where(F.col("group").isNull())
+        carried = carried.select("mailbox", F.col("depth").alias("carried"))
         filled = filled.join(carried, "mailbox", "left")
         depth += F.coalesce("carried", F.lit(0))
     return filled.select(

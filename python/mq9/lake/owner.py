@@ -1,7 +1,7 @@
 """Who keeps a folder of tables: `build`, or one stream, and how far that stream is.
 
 A stream goes on from what it left in the tables. On tables of somebody else, or on older ones of
-its own, it would lose what came before, so it does not begin; nor does `build` on those of a stream.
+its own, it would lose what came before, so it does not begin. Nor does `build` on a stream's.
 """
 
 import json

@@ -37,7 +37,7 @@ _COHORT = Summary(
     _MAILBOX,
     sums=("sent", "bytes", *PRIORITIES, "other", "redelivered", "open"),
     least=("lowest_id", "first_position"),
-    most=("highest_id",),
+    most=("highest_id", "expires"),
 )
 
 
@@ -60,6 +60,12 @@ def _cohort_rows(lives: pa.Table) -> Summaries:
             "lowest_id": lives["msg_id"],
             "highest_id": lives["msg_id"],
             "first_position": lives["position"],
+            # Until when events of messages that are there still may come by themselves.
+            "expires": pc.if_else(
+                pc.is_null(earliest(lives["gone"], lives["mailbox_gone"])),
+                lives["expires"],
+                pa.scalar(None, TIME),
+            ),
         }
     )
     return {

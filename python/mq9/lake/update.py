@@ -8,10 +8,11 @@ import datetime
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DateType, IntegerType
+from pyspark.sql.types import DateType, IntegerType, StructType
 
 from mq9.lake import fold
 from mq9.lake.daily import mailbox_days, unread
@@ -31,18 +32,19 @@ Made = dict[str, DataFrame]
 Tell = Callable[[str], None]
 
 
+def lives_schema() -> StructType:
+    """What files of `message_lifecycle` look like, with the folders they lie in."""
+    return _by_hour(fold.schema())
+
+
+def _by_hour(rows: pa.Schema) -> StructType:
+    return from_arrow_schema(rows).add("date", DateType()).add("hour", IntegerType())
+
+
 def written(tables: Tables, made: Sequence[HourTable]) -> Made:
     """The tables of single hours, as they were written beside the lives."""
     lives = fold.schema()
-    return {
-        table.name: tables.staged(
-            table.name,
-            from_arrow_schema(schema(table, lives))
-            .add("date", DateType())
-            .add("hour", IntegerType()),
-        )
-        for table in made
-    }
+    return {table.name: tables.staged(table.name, _by_hour(schema(table, lives))) for table in made}
 
 
 def stage_all(tables: Tables, made: Made, tell: Tell) -> Made:
@@ -59,7 +61,7 @@ def stage_all(tables: Tables, made: Made, tell: Tell) -> Made:
 
 def rebuild(tables: Tables, made: Sequence[HourTable], tell: Tell) -> None:
     """Makes all tables anew from lives and tables of hours that were staged."""
-    lives = tables.staged("message_lifecycle")
+    lives = tables.staged("message_lifecycle", lives_schema())
     parts = written(tables, made)
     cohorts, flows = parts["part_cohorts"], parts["part_flows"]
     daily = {

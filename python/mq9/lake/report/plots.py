@@ -14,8 +14,12 @@ from matplotlib.path import Path
 from mq9.lake.report.figures import OTHERS, Figures
 
 INK, FAINT, GRID = "#22303c", "#66727d", "#e3e7ea"
-# Of mailboxes; no colour of a priority or of a cause is among them.
-COLOURS = ("#3f9b6e", "#7a5ea8", "#4aa5b5", "#c2699b", "#8a8a3c", "#5b6fa8", "#9c7a4d", "#2b7a78")
+# Of mailboxes, one for each that any picture names; no colour of a priority or cause is among them.
+COLOURS = (
+    *("#3f9b6e", "#7a5ea8", "#4aa5b5", "#c2699b", "#8a8a3c", "#5b6fa8", "#9c7a4d", "#2b7a78"),
+    *("#7cc46b", "#b59ad6", "#1f5f3a", "#e3a6c4", "#4d3d80", "#c4b43c", "#6fd0c0", "#6b4a2b"),
+    *("#a3b86c", "#39607a"),
+)
 CAUSES = ("#8c2f5e", "#c98bab", "#5f4b57")
 GREY = "#b8c0c7"
 BY_PRIORITY: Mapping[str, str] = {
@@ -25,6 +29,9 @@ BY_PRIORITY: Mapping[str, str] = {
     "notify": "#7f9cb8",
     "other": GREY,
 }
+
+LONGEST = 24
+"""How many characters of a name a picture shows."""
 
 STYLE = {
     "font.family": "DejaVu Sans",
@@ -83,16 +90,39 @@ def _legend(axes: Any, title: str | None = None) -> None:  # noqa: ANN401
     )
 
 
+def mailbox_colours(numbers: Figures) -> dict[str, str]:
+    """The colour of each mailbox: the same in all pictures, and no other's."""
+    deep = [name for name in numbers.depth.columns if name != OTHERS]
+    flows = _by_weight(numbers.edges, "mailbox") if len(numbers.edges) else []
+    return dict(zip(dict.fromkeys([*deep, *flows]), COLOURS, strict=False))
+
+
+def _shown(name: str) -> str:
+    """A name as pictures show it: what tells mailboxes apart is at the beginning or the end."""
+    if len(name) <= LONGEST:
+        return name
+    half = (LONGEST - 1) // 2
+    return f"{name[:half]}…{name[-half:]}"
+
+
 def depth(numbers: Figures) -> Figure:
     """How many messages were left at the end of each hour."""
     figure, axes = _figure()
     table = numbers.depth
     named = [name for name in table.columns if name != OTHERS]
     order = [*([OTHERS] if OTHERS in table.columns else []), *named[::-1]]
-    colours = [GREY] * (OTHERS in table.columns) + list(COLOURS[: len(named)])[::-1]
-    at = table.index.to_pydatetime()
-    axes.stackplot(at, [table[name] for name in order], labels=order, colors=colours, step="post")
-    axes.set_xlim(at[0], max(at[-1], at[0] + datetime.timedelta(milliseconds=numbers.step_ms)))
+    colour = {OTHERS: GREY, **mailbox_colours(numbers)}
+    at = list(table.index.to_pydatetime())
+    # What is true at a step is true until the next, also of the last, which may be the only one.
+    at.append(at[-1] + datetime.timedelta(milliseconds=numbers.step_ms))
+    axes.stackplot(
+        at,
+        [[*table[name], table[name].iloc[-1]] for name in order],
+        labels=list(map(_shown, order)),
+        colors=[colour[name] for name in order],
+        step="post",
+    )
+    axes.set_xlim(at[0], at[-1])
     _hours(axes)
     _legend(axes)
     axes.set_ylim(bottom=0)
@@ -186,7 +216,7 @@ def flow(numbers: Figures) -> Figure:
     left = {name: _spread(index, len(senders)) for index, name in enumerate(senders)}
     right = {name: _spread(index, len(mailboxes)) for index, name in enumerate(mailboxes)}
     most = edges["messages"].max()
-    colour = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(mailboxes)}
+    colour = mailbox_colours(numbers)
     for edge in edges.sort_values("messages").itertuples():
         start, end = left[edge.sender], right[edge.mailbox]
         curve = Path(
@@ -200,11 +230,13 @@ def flow(numbers: Figures) -> Figure:
     for name, at in left.items():
         total = int(edges.loc[edges["sender"] == name, "messages"].sum())
         axes.plot(0, at, "o", color=INK, markersize=5)
-        axes.annotate(f"{name}  {total:,}", (-0.015, at), ha="right", va="center", fontsize=9)
+        axes.annotate(
+            f"{_shown(name)}  {total:,}", (-0.015, at), ha="right", va="center", fontsize=9
+        )
     for name, at in right.items():
         total = int(edges.loc[edges["mailbox"] == name, "messages"].sum())
         axes.plot(1, at, "s", color=colour[name], markersize=6)
-        axes.annotate(f"{total:,}  {name}", (1.015, at), ha="left", va="center", fontsize=9)
+        axes.annotate(f"{total:,}  {_shown(name)}", (1.015, at), ha="left", va="center", fontsize=9)
     axes.set_xlim(-0.42, 1.42)
     axes.set_ylim(1.0, -0.04)
     axes.annotate("senders", (-0.015, -0.01), ha="right", color=FAINT)
@@ -239,7 +271,7 @@ def dead_letters(numbers: Figures) -> Figure:
         left += table[cause].to_numpy(float)
     for row, total in enumerate(left):
         axes.annotate(f" {int(total):,}", (total, row), va="center", fontsize=9)
-    axes.set_yticks(range(len(table)), table.index)
+    axes.set_yticks(range(len(table)), list(map(_shown, table.index)))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.08)
