@@ -779,6 +779,9 @@ class Broker:
         store: Store | None = None,
         payload_base64: bool = False,
         jetstream: bool = False,
+        max_broadcasts: int = 10_000,
+        max_broadcast_bytes: int = 67_108_864,
+        broadcast_ttl_ms: int = 86_400_000,
     ) -> Self: ...
     def start(self, event_loop: asyncio.AbstractEventLoop) -> None: ...
     def stop(self) -> None: ...

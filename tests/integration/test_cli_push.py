@@ -130,6 +130,17 @@ def test_broadcast_reaches_who_listens(mq9: Mq9, server: Server) -> None:
         assert sub.wait(DEADLINE_S) == 0
 
 
+def test_a_stored_broadcast_is_printed_to_who_listens_later(mq9: Mq9) -> None:
+    event = f"cli{os.getpid()}.kept"
+    stored = printed(mq9("broadcast", event, "hello", "--persist"))
+    assert stored == f"told 5 bytes to whoever listens now or later to {event}\n"
+    number = json.loads(printed(mq9("broadcast", event, "again", "--persist", "--json")))["msg_id"]
+    heard = printed(mq9("sub", "-b", event, "-n", "2", "--json")).splitlines()
+    first, second = map(json.loads, heard)
+    assert (first["payload"], second["payload"], second["msg_id"]) == ("hello", "again", number)
+    assert first["msg_id"] < number
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

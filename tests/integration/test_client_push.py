@@ -338,3 +338,100 @@ def own_sync(tmp_path: Path) -> "Iterator[Restarting]":
         yield broker
     finally:
         broker.stop()
+
+
+async def told(events: "mq9.Subscription[mq9.Broadcast]") -> list[str]:
+    async with asyncio.timeout(DEADLINE_S), events:
+        return [event.text async for event in events]
+
+
+async def test_a_stored_broadcast_reaches_those_who_listen_later(
+    client: mq9.Client, other: mq9.Client
+) -> None:
+    domain = f"d{next(_names)}"
+    async with asyncio.timeout(DEADLINE_S), other.on_broadcast(f"{domain}.*") as live:
+        number = await client.broadcast(f"{domain}.a", "1", persist=True, headers={"Trace": "7"})
+        again = [await client.broadcast(f"{domain}.b", "2", persist=True, id="x") for _ in "ab"]
+        assert number is not None
+        assert again == [number + 1, number + 1]
+        assert await client.broadcast(f"{domain}.a", "gone") is None
+        await client.broadcast(f"{domain}.a", "3", persist=True, ttl=600)
+        heard = [await anext(live) for _ in range(4)]
+    assert sorted(event.text for event in heard) == ["1", "2", "3", "gone"]
+    stored = [event for event in heard if event.msg_id is not None]
+    assert [event.text for event in stored] == ["1", "2", "3"]
+    async with asyncio.timeout(DEADLINE_S), other.on_broadcast(f"{domain}.>", limit=3) as later:
+        given = [event async for event in later]
+    assert given == stored
+    first = given[0]
+    assert (first.event, first.msg_id, dict(first.headers)) == (
+        *(f"{domain}.a", number, {"Trace": "7"}),
+    )
+    assert await told(other.on_broadcast(f"{domain}.b", limit=1)) == ["2"]
+    for wrong in ({"ttl": 5}, {"id": "y"}):
+        with pytest.raises(errors.InvalidField, match="persist=True"):
+            await client.broadcast(f"{domain}.a", "x", **wrong)
+
+
+async def test_stored_broadcasts_are_heard_once_when_the_broker_is_killed(own: Restarting) -> None:
+    async with mq9.Client(own.url) as client, mq9.Client(own.url) as sender:
+        await sender.broadcast("a.before", "before", persist=True)
+        got: list[str] = []
+        opened, ended = asyncio.Event(), asyncio.Event()
+
+        async def listen() -> None:
+            async with client.on_broadcast("a.*") as events:
+                opened.set()
+                async for event in events:
+                    got.append(event.text)
+                    if event.text == "end":
+                        ended.set()
+
+        listening = asyncio.create_task(listen())
+        await opened.wait()
+        expected = ["before"]
+        for turn in range(3):
+            for number in range(20):
+                await sender.broadcast("a.b", f"{turn}.{number}", persist=True, timeout=DEADLINE_S)
+                expected.append(f"{turn}.{number}")
+            await asyncio.to_thread(own.restart, kill=True)
+        await sender.broadcast("a.b", "end", persist=True, timeout=DEADLINE_S)
+        async with asyncio.timeout(DEADLINE_S):
+            await ended.wait()
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        assert got == [*expected, "end"]
+
+
+async def test_a_slow_program_misses_no_stored_broadcast(own: Restarting) -> None:
+    """More than can wait in the program, though what is not stored is dropped then."""
+    count = 2_500
+    async with mq9.Client(own.url) as client:
+        sends = (
+            client.broadcast("a.b", str(number).ljust(20_000), persist=True)
+            for number in range(count)
+        )
+        await asyncio.gather(*sends)
+        listener = client.on_broadcast("a.b", limit=count)
+        async with asyncio.timeout(2 * DEADLINE_S), listener as events:
+            await asyncio.sleep(0.5)
+            got = [int(event.text) async for event in events]
+    assert got == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("mq9 { max_broadcasts: 0 }", "max_broadcasts is 0"),
+        ("mq9 { max_broadcasts: 2, broadcast_ttl: '1h', max_broadcast_bytes: 1MiB }", ""),
+    ],
+)
+async def test_the_operator_limits_stored_broadcasts(serve: Serve, config: str, says: str) -> None:
+    async with mq9.Client(serve(config).url) as client:
+        if says:
+            with pytest.raises(errors.InvalidRequest, match=says):
+                await client.broadcast("a.b", "x", persist=True)
+            return
+        for text in "abc":
+            await client.broadcast("a.b", text, persist=True)
+        assert await told(client.on_broadcast("a.b", limit=2)) == ["b", "c"]

@@ -94,6 +94,14 @@ def changed(text: str) -> dict[str, object]:
             {"max_waiting_fetches_per_user": 3},
         ),
         ("mq9 { group_ttl: '30m' }", {"group_ttl_ms": 1_800_000}),
+        (
+            "mq9 { max_broadcasts: 5, max_broadcast_bytes: 1MiB, broadcast_ttl: '36h' }",
+            {
+                "max_broadcasts": 5,
+                "max_broadcast_bytes": 1 << 20,
+                "broadcast_ttl_ms": 36 * 3_600_000,
+            },
+        ),
         ("mq9 { embedder: none }", {"embedder": "none"}),
         ("mq9 { embedder: Light }", {"embedder": "light"}),
         ("mq9 { data: /d, sync: interval }", {"data_dir": Path("/d"), "sync": "interval"}),

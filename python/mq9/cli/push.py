@@ -162,11 +162,15 @@ def _run_broadcast(arguments: argparse.Namespace) -> int:
     [payload] = given_payloads(arguments)
 
     async def tell(client: "Client", arguments: argparse.Namespace) -> int:
-        await client.broadcast(arguments.event, payload, persist=arguments.persist, headers=headers)
+        msg_id = await client.broadcast(
+            arguments.event, payload, persist=arguments.persist, headers=headers
+        )
         if arguments.json:
-            print_json({"broadcast": arguments.event, "bytes": len(payload)})
+            stored = {} if msg_id is None else {"msg_id": msg_id}
+            print_json({"broadcast": arguments.event, "bytes": len(payload)} | stored)
         else:
-            print(f"told {len(payload)} bytes to whoever listens to {visible(arguments.event)}")
+            whom = "whoever listens" if msg_id is None else "whoever listens now or later"
+            print(f"told {len(payload)} bytes to {whom} to {visible(arguments.event)}")
         return OK
 
     return broker.run(tell, arguments)
@@ -205,6 +209,8 @@ def _fields(event: "Broadcast") -> dict[str, Any]:
     import base64
 
     fields: dict[str, Any] = {"event": event.event}
+    if event.msg_id is not None:
+        fields |= {"msg_id": event.msg_id, "create_time": event.create_time}
     if event.reply:
         fields["reply"] = event.reply
     if event.headers:

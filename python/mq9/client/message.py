@@ -104,7 +104,7 @@ class Message:
             create_time=_number(headers["mq9-create-time"]),
             key=headers.get("mq9-key"),
             tags=tuple(headers["mq9-tags"].split(",")) if "mq9-tags" in headers else (),
-            headers=_own({n: v for n, v in headers.items() if n not in _RAW_METADATA}),
+            headers=_own(own_headers(headers)),
             expires_at=_number(headers.get("mq9-expires-at", "")) or None,
             deliveries=_number(headers.get("mq9-deliveries", "")),
             group=group,
@@ -149,6 +149,18 @@ _RAW_METADATA = frozenset(
     f"{_METADATA}{name}"
     for name in ("msg-id", "priority", "create-time", "key", "tags", "expires-at", "deliveries")
 )
+
+
+def own_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of the sender, without what the broker says of a message."""
+    return {name: value for name, value in headers.items() if name not in _RAW_METADATA}
+
+
+def stored_key(headers: Mapping[str, str]) -> tuple[int, int] | None:
+    """What tells a stored message from any other, its number and time; None if it is not stored."""
+    if "mq9-msg-id" not in headers:
+        return None
+    return _number(headers["mq9-msg-id"]), _number(headers.get("mq9-create-time", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ from typing import Any
 
 from mq9.client.mailboxes import checked_address
 from mq9.client.message import LEVELS, MISSING, Message, NewMessage
+from mq9.client.sending import stored_id
 from mq9.client.sources import BROADCAST, Broadcast, Broadcasts, Everything, Key, Shared, Unread
+from mq9.client.spans import Span
 from mq9.client.subscription import Subscription
 from mq9.client.wire import Wire
 from mq9.errors import InvalidField
@@ -87,27 +89,39 @@ class PushMethods:
         *,
         json: Any = MISSING,  # noqa: ANN401
         persist: bool = False,
+        ttl: Span = 0,
         headers: Mapping[str, str] | None = None,
+        id: str | None = None,  # noqa: A002
         timeout: float | None = None,
-    ) -> None:
+    ) -> int | None:
         """Tell everybody who listens; `event` is a domain and an event, such as `task.available`.
 
-        With `persist` it is stored, and given to those who begin to listen later too.
+        With `persist` it is stored durably, for `ttl` seconds or as long as the broker keeps such
+        events, and given to those who begin to listen later too; returns its number then. Told
+        again with the same `id` within two minutes, it is stored and told once.
         """
         _check_event(event, wildcards=False)
-        data, fields = NewMessage(payload, headers=headers or {}, json=json).encoded()
-        if persist:
-            fields = (fields or {}) | {"mq9-persist": "true"}
+        if not persist and (ttl or id is not None):
+            raise InvalidField("ttl and id are for what is stored: persist=True")
+        message = NewMessage(payload, headers=headers or {}, json=json, ttl=ttl, id=id)
+        data, fields = message.encoded()
         given = self.timeout if timeout is None else timeout
-        await self._wire.publish(f"{BROADCAST}{event}", data, fields, timeout=given)
+        subject = f"{BROADCAST}{event}"
+        if not persist:
+            await self._wire.publish(subject, data, fields, timeout=given)
+            return None
+        fields = (fields or {}) | {"mq9-persist": "true"}
+        return stored_id(await (await self._wire.start(subject, data, fields, timeout=given)))
 
     def on_broadcast(
         self, events: str = ">", queue: str | None = None, *, limit: int | None = None
     ) -> Subscription[Broadcast]:
         """Events as they are told: `task.available`, `task.*`, `*.failed`, or all of them.
 
-        With a `queue` each goes to one of those that share the name. A program that is too slow
-        misses events. Ends after `limit` events.
+        Those that are stored come first, and each of them once, also when the connection breaks.
+        With a `queue` each event goes to one of those that share the name, and nothing that was
+        told before. A program that is too slow misses events that are not stored. Ends after
+        `limit` events.
         """
         events = f"{events[:-1]}>" if events == "#" or events.endswith(".#") else events
         _check_event(events, wildcards=True)

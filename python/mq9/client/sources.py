@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from nats.aio.msg import Msg
 
-from mq9.client.message import Message, parse_json
+from mq9.client.message import Message, own_headers, parse_json, stored_key
 from mq9.errors import AccessDenied, MailboxNotFound, MessageNotFound, Mq9Error
 
 Item = TypeVar("Item")
@@ -44,8 +44,6 @@ class Source(Generic[Item]):
     """Messages that may wait in the program before reading is held back."""
     keeps_buffer: ClassVar[bool] = True
     """Whether messages that wait are good when the connection has broken."""
-    drops: ClassVar[bool] = False
-    """Whether messages of a program that is too slow are dropped."""
     is_windowed: ClassVar[bool] = False
     """Whether the broker is told how many messages to push, and when they are done."""
 
@@ -56,6 +54,10 @@ class Source(Generic[Item]):
     def take(self, msg: Msg) -> Item | None:
         """The message that has arrived; None if it came before. Raises `EndedError`."""
         raise NotImplementedError
+
+    def drops(self, _item: Item) -> bool:
+        """Whether it is dropped when the program is too slow."""
+        return False
 
     def handed(self, item: Item) -> None:
         """The program is given it."""
@@ -222,6 +224,10 @@ class Broadcast:
     headers: Mapping[str, str] = field(default_factory=dict, hash=False)
     reply: str = ""
     """Where an answer is expected, if one is."""
+    msg_id: int | None = None
+    """Its number among stored broadcasts; None if it is not stored."""
+    create_time: int | None = None
+    """When it was stored, in Unix seconds."""
 
     @property
     def text(self) -> str:
@@ -234,13 +240,37 @@ class Broadcast:
 
 
 class Broadcasts(Source[Broadcast]):
-    """Events as they are told. Those that were stored come again after a connection broke."""
+    """Events as they are told, those that were stored before first.
 
-    drops = True
+    After a connection broke the broker gives what is stored once more. It comes in order, so that
+    one mark tells what came before.
+    """
 
     def __init__(self, events: str, queue: str) -> None:
         super().__init__(f"{BROADCAST}{events}", queue)
+        self._mark: Key | None = None
+        """The last stored one: its number and time."""
+        self._known: Key | None = None
 
     def take(self, msg: Msg) -> Broadcast | None:
-        headers = MappingProxyType(dict(msg.headers or {}))
-        return Broadcast(msg.subject.removeprefix(BROADCAST), msg.data, headers, msg.reply)
+        headers = dict(msg.headers or {})
+        key = stored_key(headers)
+        if key is not None:
+            known = self._known
+            if known is not None and key[0] <= known[0] and key[1] <= known[1]:
+                return None
+            self._mark = key
+        return Broadcast(
+            msg.subject.removeprefix(BROADCAST),
+            msg.data,
+            MappingProxyType(headers if key is None else own_headers(headers)),
+            msg.reply,
+            *(key or ()),
+        )
+
+    def drops(self, item: Broadcast) -> bool:
+        # What is stored can wait with the broker.
+        return item.msg_id is None
+
+    def lost(self) -> None:
+        self._known = self._mark

@@ -153,7 +153,7 @@ class Subscription(Generic[Item]):
             return
         if item is None:
             return
-        if self._is_full and self._source.drops:
+        if self._is_full and self._source.drops(item):
             self._dropped += 1
             if self._dropped.bit_count() == 1:
                 _log.warning("%s: too slow, %d dropped", self._source.subject, self._dropped)
@@ -162,7 +162,7 @@ class Subscription(Generic[Item]):
         self._buffer.append((item, size))
         self._messages += 1
         self._bytes += size
-        if self._is_full and not self._source.drops:
+        if self._is_full and not self._source.drops(item):
             self._room.clear()
 
     def on_ping(self, link: Link) -> None:

@@ -251,6 +251,12 @@ class Options:
     """The same for one connection."""
     group_ttl_ms: int = 0
     """How long a group lives that nobody uses, where its mailbox does not say; 0: for ever."""
+    max_broadcasts: int = 10_000
+    """How many broadcasts are stored for who listens later; 0: none."""
+    max_broadcast_bytes: int = 64 * 1024 * 1024
+    """How much they may take, as stored; 0: any amount."""
+    broadcast_ttl_ms: int = 86_400_000
+    """How long they are stored at most; 0: for ever."""
     embedder: EmbedderName = "auto"
     """What finds agents by meaning; auto: the best one that is installed."""
     management: Management | bool | None = None

@@ -483,10 +483,17 @@ def _open_store(options: Options, keep: int | None = None) -> Store:
 
 
 def _broker(settings: Settings, store: Store) -> Broker:
-    base64 = settings.options.payload_encoding == "base64"
-    seed = int.from_bytes(os.urandom(8), "little")
-    jetstream = settings.options.jetstream
-    return Broker(settings.limits, seed, store=store, payload_base64=base64, jetstream=jetstream)
+    options = settings.options
+    return Broker(
+        settings.limits,
+        seed=int.from_bytes(os.urandom(8), "little"),
+        store=store,
+        payload_base64=options.payload_encoding == "base64",
+        jetstream=options.jetstream,
+        max_broadcasts=options.max_broadcasts,
+        max_broadcast_bytes=options.max_broadcast_bytes,
+        broadcast_ttl_ms=options.broadcast_ttl_ms,
+    )
 
 
 class _Handlers(NamedTuple):

@@ -10,6 +10,7 @@ use mq9_core::engine::Engine;
 use mq9_core::front::{ConnStats, Request};
 use mq9_core::nats;
 use mq9_core::protocol::{Refusal, WireOptions};
+use mq9_core::store::BroadcastLimits;
 use mq9_runtime::{Notice, OpenStore, Runtime, clock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -54,15 +55,25 @@ struct Session {
 #[pymethods]
 impl Broker {
     #[new]
-    #[pyo3(signature = (limits, seed, *, store=None, payload_base64=false, jetstream=false))]
+    #[pyo3(signature = (limits, seed, *, store=None, payload_base64=false, jetstream=false,
+        max_broadcasts=10_000, max_broadcast_bytes=67_108_864, broadcast_ttl_ms=86_400_000))]
+    #[allow(clippy::too_many_arguments, reason = "each has a name in Python")]
     fn new(
         limits: &Limits,
         seed: u64,
         store: Option<Py<Store>>,
         payload_base64: bool,
         jetstream: bool,
+        max_broadcasts: u64,
+        max_broadcast_bytes: u64,
+        broadcast_ttl_ms: u64,
     ) -> PyResult<Self> {
-        let options = WireOptions { always_base64: payload_base64, jetstream };
+        let broadcasts = BroadcastLimits {
+            max_msgs: max_broadcasts,
+            max_bytes: max_broadcast_bytes,
+            max_age_ms: broadcast_ttl_ms,
+        };
+        let options = WireOptions { always_base64: payload_base64, jetstream, broadcasts };
         let start = |open: Option<&OpenStore>| {
             let lock = open.map(|open| Arc::clone(open.store()));
             let engine = Engine::new(limits.0, options, lock, seed, clock::moment());

@@ -157,6 +157,9 @@ impl Engine {
 
     /// Lets the replies go that depend on nothing behind `acknowledged`.
     fn release(&mut self, acknowledged: Lsn, now: Moment) {
+        while let Some(told) = self.partition.next_broadcast(acknowledged) {
+            self.front.tell(told.cid, &told.subject, told.headers, &told.body);
+        }
         while let Some(reply) = self.partition.next_reply(acknowledged) {
             let mut access = self.partition.access(now.into());
             reply.publish(|answer_to, headers, payload| {

@@ -16,14 +16,33 @@ use crate::router::{Matches, SubId, Subscription};
 pub(super) struct Message<'a> {
     /// The connection that published it; none for the server itself.
     pub from: Option<ConnId>,
-    /// The only connection it may go to, if it is an answer.
-    pub only: Option<ConnId>,
+    pub audience: Audience,
     pub subject: &'a [u8],
     pub reply: &'a [u8],
     /// Bytes of headers at the front of `body`.
     pub headers: usize,
     /// Headers, payload and CRLF.
     pub body: &'a [u8],
+}
+
+/// Who of those that listen is to have a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Audience {
+    All,
+    /// Those that no reader feeds: the others are given it by their reader.
+    Unfed,
+    /// One connection: it is an answer.
+    Only(ConnId),
+}
+
+impl Audience {
+    fn has(self, subscription: &Subscription) -> bool {
+        match self {
+            Audience::All => true,
+            Audience::Unfed => subscription.reader == 0,
+            Audience::Only(only) => only == subscription.owner,
+        }
+    }
 }
 
 impl<'a> Message<'a> {
@@ -222,7 +241,7 @@ fn write(
     if conn.phase == Phase::Closing
         || subscription.is_exhausted()
         || (to_itself && !conn.terms.echo)
-        || message.only.is_some_and(|only| only != subscription.owner)
+        || !message.audience.has(subscription)
         || (conn.filtered && !conn.may_receive(message.subject))
     {
         if let Some(trace) = &mut delivery.trace {
@@ -309,7 +328,7 @@ impl Conn {
         self.output.extend_from_slice(body);
     }
 
-    fn may_receive(&self, subject: &[u8]) -> bool {
+    pub(super) fn may_receive(&self, subject: &[u8]) -> bool {
         self.terms.permissions.as_ref().is_none_or(|rules| rules.may_receive(subject))
     }
 

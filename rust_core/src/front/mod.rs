@@ -133,6 +133,17 @@ pub trait Handler {
     /// Carries out a request.
     fn call(&mut self, call: &Call<'_>) -> Handled;
 
+    /// Stores a broadcast and tells it later; unknown if it is not to be stored.
+    fn broadcast(&mut self, _call: &Call<'_>) -> Handled {
+        Handled::Unknown
+    }
+
+    /// Feeds a subscription what broadcasts are stored, until [`Front::end_feed`], and says by which number; 0 if there
+    /// are none.
+    fn catch_up(&mut self, _cid: u64, _subscription: SubId) -> u64 {
+        0
+    }
+
     /// Carries out a request to a subject of JetStream. Unknown if nobody is there to do it.
     fn jetstream(&mut self, _call: &Call<'_>) -> Handled {
         Handled::Unknown

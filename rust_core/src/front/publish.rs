@@ -3,7 +3,7 @@
 use super::trace;
 use super::{Call, ConnId, Event, Front, Handled, Handler, RESERVED, Request};
 use crate::commands::{self, BROADCAST, By, RAW_ACK};
-use crate::front::deliver::Message;
+use crate::front::deliver::{Audience, Message};
 use crate::nats::{self, Publish};
 use crate::router::{Hit, InterestId, Matches};
 
@@ -11,6 +11,8 @@ use crate::router::{Hit, InterestId, Matches};
 const RESERVED_REPLIES: [&[u8]; 3] = [b"_R_.", b"_GR_.", b"$JS.ACK."];
 /// Whoever publishes here has a command carried out in its own name.
 const COMMANDS: [&[u8]; 3] = [RESERVED, b"$JS.", b"$SYS."];
+/// Headers that wish something of the broker begin with it.
+const WISH: &[u8] = b"mq9-";
 /// Requests to JetStream.
 const JETSTREAM: [&[u8]; 2] = [b"$JS.API.", b"$JS.ACK."];
 
@@ -89,7 +91,7 @@ impl Front {
         } else {
             let message = Message {
                 from: Some(id),
-                only: None,
+                audience: Audience::All,
                 subject: publish.subject,
                 reply: publish.reply,
                 headers: publish.headers,
@@ -97,12 +99,18 @@ impl Front {
             };
             let only_traced = asked.is_some_and(|asked| asked.only);
             if publish.subject.starts_with(BROADCAST) && !only_traced {
-                if verbose {
+                let stored = self.store_broadcast(id, &message, handler);
+                if stored == Handled::Done {
+                    self.trace_served(publish.subject);
+                }
+                if verbose && stored != Handled::Refused {
                     self.write(id, b"+OK\r\n");
                 }
-                let heard = self.broadcast(&message, route.matches(), now_us);
-                if heard == 0 && no_responders {
-                    self.write_no_responders(id, publish);
+                if stored == Handled::Unknown {
+                    let heard = self.broadcast(&message, route.matches(), now_us);
+                    if heard == 0 && no_responders {
+                        self.write_no_responders(id, publish);
+                    }
                 }
             } else if publish.subject.starts_with(RESERVED) && !only_traced {
                 if self.command(id, &message, handler) {
@@ -150,6 +158,36 @@ impl Front {
         self.deliver(message, &matches, now_us)
     }
 
+    /// Has a broadcast stored, if its sender wishes that: it is told when it is durable. Refused is also one that pretends
+    /// to be stored.
+    fn store_broadcast(
+        &mut self,
+        id: ConnId,
+        message: &Message<'_>,
+        handler: &mut dyn Handler,
+    ) -> Handled {
+        let (headers, payload) = message.content().split_at(message.headers);
+        if !has_wishes(headers) {
+            return Handled::Unknown;
+        }
+        let Some(cid) = self.cid(id) else { return Handled::Unknown };
+        let Message { subject, reply, .. } = *message;
+        let stored = handler.broadcast(&Call { cid, subject, reply, headers, payload });
+        if stored == Handled::Refused {
+            self.refused(cid, subject);
+        }
+        stored
+    }
+
+    /// Tells a stored broadcast to all who listen and have been told all before it.
+    pub fn tell(&mut self, cid: u64, subject: &[u8], headers: usize, body: &[u8]) {
+        let mut matches = Matches::new();
+        self.router.matches(subject, &mut matches);
+        let (from, audience) = (self.by_cid.get(&cid).copied(), Audience::Unfed);
+        let message = Message { from, audience, subject, reply: b"", headers, body };
+        self.broadcast(&message, &matches, self.now_us);
+    }
+
     /// Answers a connection at `subject`, where its own subscriptions hear it and no others: whoever
     /// else listens there must not learn what was asked. Says how many they were. An answer that was asked for at a
     /// subject of the server is what the client could have sent there itself.
@@ -184,7 +222,8 @@ impl Front {
             body.extend_from_slice(part);
         }
         let headers = headers.len();
-        let message = Message { from: None, only: Some(id), subject, reply, headers, body: &body };
+        let audience = Audience::Only(id);
+        let message = Message { from: None, audience, subject, reply, headers, body: &body };
         let heard = if inbox.starts_with(RESERVED) {
             let message = Message { subject: inbox, reply: b"", ..message };
             self.send_answer(id, &message, handler)
@@ -218,8 +257,9 @@ impl Front {
             return;
         }
         let body = [payload, b"\r\n"].concat();
+        let audience = Audience::All;
         let message =
-            Message { from: None, only: None, subject, reply: b"", headers: 0, body: &body };
+            Message { from: None, audience, subject, reply: b"", headers: 0, body: &body };
         self.deliver(&message, &matches, self.now_us);
     }
 
@@ -386,6 +426,11 @@ impl super::conn::Conn {
         let allowance = self.terms.permissions.as_ref().and_then(|rules| rules.responses);
         allowance.is_some_and(|allowance| self.replies.take(subject, allowance, now_us))
     }
+}
+
+/// Whether headers may have one of the broker's names, however it is written.
+fn has_wishes(headers: &[u8]) -> bool {
+    headers.windows(WISH.len()).any(|some| some.eq_ignore_ascii_case(WISH))
 }
 
 /// The text of a violation of permissions.

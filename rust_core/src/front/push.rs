@@ -115,6 +115,22 @@ impl Front {
         Some(Room { bytes: self.window().saturating_sub(conn.pending()), messages })
     }
 
+    /// Whether a subscription is to hear what is told at a subject.
+    pub fn wants(&self, outlet: &Outlet, subject: &[u8]) -> bool {
+        let Some((pattern, _)) = self.router.subject_of(outlet.subscription) else { return false };
+        let owner = self.router.get(outlet.subscription).map(|known| known.owner);
+        let conn = owner.and_then(|id| self.conn(id));
+        nats::matches(pattern, subject) && conn.is_some_and(|conn| conn.may_receive(subject))
+    }
+
+    /// The reader of a subscription is done: the subscription hears from now on what is told.
+    pub fn end_feed(&mut self, outlet: &Outlet) {
+        let known = self.router.get_mut(outlet.subscription);
+        if let Some(known) = known.filter(|known| known.reader == outlet.reader) {
+            known.reader = 0;
+        }
+    }
+
     fn window(&self) -> usize {
         WINDOW_BYTES.min(self.limits.max_pending / 4).max(1)
     }

@@ -74,6 +74,13 @@ impl Front {
                 conn.sids.insert(sid, subscription);
                 conn.filtered |= filtered;
             }
+            // Who shares broadcasts hears what is told from now on.
+            if is_broadcast(subject) && queue.is_empty() {
+                let reader = handler.catch_up(cid, subscription);
+                if let Some(known) = self.router.get_mut(subscription) {
+                    known.reader = reader;
+                }
+            }
         }
         if verbose {
             self.write(id, b"+OK\r\n");

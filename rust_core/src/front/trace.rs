@@ -9,7 +9,7 @@ use memchr::memchr;
 use serde_json::{Value, json};
 
 use super::{ConnId, Event, Front, RESERVED};
-use crate::front::deliver::Message;
+use crate::front::deliver::{Audience, Message};
 use crate::nats::{self, Publish};
 use crate::router::{Matches, Sid};
 
@@ -198,8 +198,14 @@ impl Front {
         self.router.matches(&trace.destination, &mut matches);
         let body = [document.as_bytes(), b"\r\n"].concat();
         let subject = &*trace.destination;
-        let message =
-            Message { from: None, only: None, subject, reply: b"", headers: 0, body: &body };
+        let message = Message {
+            from: None,
+            audience: Audience::All,
+            subject,
+            reply: b"",
+            headers: 0,
+            body: &body,
+        };
         self.deliver(&message, &matches, self.now_us);
     }
 

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::broadcasts::{Broadcasts, Told};
 use super::pending::PendingReplies;
 use super::push::Pushes;
 use crate::commands::Shape;
 use crate::error::Error;
-use crate::front::{Call, Handled, Permissions};
+use crate::front::{Call, Front, Handled, Outlet, Permissions, SubId};
 use crate::jetstream::Outgoing;
 use crate::log::Lsn;
 use crate::protocol::{
     Answer, Command, Encoding, FetchCommand, Form, Refusal, Reply, ReplySubject, SendCommand,
-    WireOptions, parse,
+    WireOptions, broadcast, parse,
 };
 use crate::store::{FetchOutcome, Fetched, Once, Store};
 use crate::time::Now;
@@ -38,6 +39,7 @@ pub struct RequestHandler {
     /// Whose connections they are, where that is known.
     users: HashMap<u64, Arc<str>, foldhash::fast::RandomState>,
     pushes: Pushes,
+    broadcasts: Broadcasts,
 }
 
 impl RequestHandler {
@@ -49,6 +51,7 @@ impl RequestHandler {
             polls: HashMap::default(),
             users: HashMap::default(),
             pushes: Pushes::default(),
+            broadcasts: Broadcasts::new(options.broadcasts),
         }
     }
 
@@ -70,6 +73,64 @@ impl RequestHandler {
     /// The same, to go on with them.
     pub fn pushes_mut(&mut self) -> &mut Pushes {
         &mut self.pushes
+    }
+
+    /// Broadcasts that are stored.
+    pub fn broadcasts(&self) -> &Broadcasts {
+        &self.broadcasts
+    }
+
+    /// Lets subscriptions have more, as far as there is room, and a round allows; true if there is more to do.
+    pub fn go_on(&mut self, store: &mut Store, front: &mut Front, now: Now) -> bool {
+        let more = self.pushes.go_on(store, front, &mut self.broadcasts, now);
+        self.broadcasts.go_on(store, front, now);
+        more || self.broadcasts.due_in_ms(now) == Some(0)
+    }
+
+    /// How long until what failed is to be tried again.
+    pub fn retry_in_ms(&self, now: Now) -> Option<u64> {
+        let due = [self.pushes.retry_in_ms(now), self.broadcasts.due_in_ms(now)];
+        due.into_iter().flatten().min()
+    }
+
+    /// Whether somebody listens for what is not durable yet.
+    pub fn is_read_when_durable(&self) -> bool {
+        self.pushes.is_waiting_for_log() || self.broadcasts.is_waiting_for_log()
+    }
+
+    /// Whether a reader may go on under these rules, by which it reads from now on.
+    pub fn may_feed(&mut self, reader: u64, rules: Option<&Permissions>) -> bool {
+        self.broadcasts.has(reader) || self.pushes.may_feed(reader, rules)
+    }
+
+    /// Nothing beyond `acknowledged` will be durable: whoever was to be promised that is told why.
+    pub fn fail(&mut self, acknowledged: Lsn, error: &Error) {
+        self.broadcasts.fail(acknowledged);
+        self.replies.fail(acknowledged, error);
+    }
+
+    /// Stores a broadcast, if it is to be stored.
+    pub fn broadcast(&mut self, store: &mut Store, call: &Call<'_>, now: Now) -> Handled {
+        let Some(read) = broadcast::read(call.subject, call.headers, call.payload) else {
+            return Handled::Unknown;
+        };
+        let stored = read.and_then(|command| {
+            let stored = self.broadcasts.store(store, call.cid, &command, now)?;
+            let msg_id = i64::try_from(stored.msg_id).unwrap_or(i64::MAX);
+            Ok(Answer::Sent { msg_id, duplicate: stored.duplicate })
+        });
+        self.answer(store, call, Shape::Sent, stored)
+    }
+
+    /// The next stored broadcast that may be told, now that the log is durable up to `acknowledged`.
+    pub fn next_broadcast(&mut self, acknowledged: Lsn) -> Option<Told> {
+        self.broadcasts.next(acknowledged)
+    }
+
+    /// A subscription to broadcasts begins: the number by which it catches up with what is stored, 0 if there is nothing.
+    pub fn catch_up(&mut self, store: &mut Store, cid: u64, subscription: SubId, now: Now) -> u64 {
+        let outlet = Outlet { cid, subscription, reader: self.pushes.number() };
+        if self.broadcasts.subscribe(store, outlet, now) { outlet.reader } else { 0 }
     }
 
     /// Answers a request that is not carried out.
@@ -250,6 +311,7 @@ impl RequestHandler {
     pub fn check_invariants(&self, store: &Store) {
         self.replies.check_invariants();
         self.pushes.check_invariants(store);
+        self.broadcasts.check_invariants();
         assert!(self.polls.len() >= store.waiting(), "a wait that nobody would answer");
     }
 }

@@ -3,6 +3,7 @@
 //! Owns what happens to a store and in which order. Must not know connections beyond their number, nor how a reply
 //! travels: commands come in, replies go out, so that a partition could as well be behind a queue or a network.
 
+mod broadcasts;
 mod handler;
 mod pending;
 mod push;
@@ -10,12 +11,13 @@ mod push;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use broadcasts::{Broadcasts, Told};
 pub use handler::RequestHandler;
 pub use pending::PendingReplies;
 pub use push::Pushes;
 
 use crate::commands::{Shape, shape_of};
-use crate::front::{Call, Front, Handled, Handler, Permissions, Subscribing};
+use crate::front::{Call, Front, Handled, Handler, Permissions, SubId, Subscribing};
 use crate::jetstream::{Announcement, Hears, JetStream};
 use crate::log::{Call as CallSync, Lsn, Syncer};
 use crate::protocol::{Refusal, Reply, WireOptions};
@@ -138,8 +140,8 @@ impl Partition {
         }
         let syncer = store.syncer();
         let news = store.has_news();
-        let readers_wait = store.end() > syncer.acknowledged()
-            && (news || self.handler.pushes().is_waiting_for_log());
+        let readers_wait =
+            store.end() > syncer.acknowledged() && (news || self.handler.is_read_when_durable());
         let plan = self.plan_sync(&syncer, readers_wait, alone);
         let call = if matches!(plan, Plan::Thread) { CallSync::Now } else { CallSync::Later };
         let flushed = store.flush_and(call);
@@ -150,7 +152,7 @@ impl Partition {
         let sync_ms = self.sync_as_planned(&syncer, plan, now);
         // What could not be written is tried again with the next round; nobody is told it is done.
         if let Err(error) = flushed.and_then(|()| syncer.check()) {
-            self.handler.replies_mut().fail(syncer.acknowledged(), &error);
+            self.handler.fail(syncer.acknowledged(), &error);
         }
         let sleep_ms = sleep_ms.into_iter().chain(sync_ms).chain(pulls_due_ms).min();
         let may_reply = syncer.may_reply(now.mono_ms);
@@ -201,20 +203,22 @@ impl Partition {
 
     /// Goes on feeding subscriptions, if there is something to be fed. How long until this is to be called again for it.
     pub fn push(&mut self, front: &mut Front, settled: &Settled, now: Now) -> Option<u64> {
-        let is_due = settled.news || self.handler.pushes().is_due(settled.acknowledged, now);
+        let is_due = settled.news
+            || self.handler.pushes().is_due(settled.acknowledged, now)
+            || self.handler.broadcasts().due_in_ms(now) == Some(0);
         if !is_due && !front.has_news_for_readers() {
-            return self.handler.pushes().retry_in_ms(now);
+            return self.handler.retry_in_ms(now);
         }
         let mut store = self.store.as_ref()?.lock_if_open()?;
         let end = store.end();
-        let more = self.handler.pushes_mut().go_on(&mut store, front, now);
+        let more = self.handler.go_on(&mut store, front, now);
         let is_logged = store.end() > end;
         if is_logged {
             // Nobody waits for it. Tried again when it fails, as with everything that was logged.
             let _ = store.flush_and(CallSync::Later);
             self.sync_due_ms.get_or_insert(now.mono_ms.saturating_add(UNAWAITED_MS));
         }
-        let retry_ms = self.handler.pushes().retry_in_ms(now);
+        let retry_ms = self.handler.retry_in_ms(now);
         let sync_ms = is_logged.then_some(UNAWAITED_MS);
         more.then_some(0).into_iter().chain(retry_ms).chain(sync_ms).min()
     }
@@ -222,6 +226,11 @@ impl Partition {
     /// Whether the store has asked for upkeep since this was last asked.
     pub fn takes_upkeep(&mut self) -> bool {
         std::mem::take(&mut self.upkeep_wanted)
+    }
+
+    /// The next stored broadcast that may be told.
+    pub fn next_broadcast(&mut self, acknowledged: Lsn) -> Option<Told> {
+        self.handler.next_broadcast(acknowledged)
     }
 
     /// The next reply that may leave.
@@ -306,6 +315,22 @@ impl Handler for Access<'_> {
         open.map_or(Handled::Unknown, |(handler, store)| handler.call(store, call, now))
     }
 
+    fn broadcast(&mut self, call: &Call<'_>) -> Handled {
+        let now = self.now;
+        if let Some((handler, store)) = self.open() {
+            return handler.broadcast(store, call, now);
+        }
+        let is_request = !call.reply.is_empty();
+        self.refuse(call, "unavailable", "broadcasts cannot be stored now".to_owned());
+        if is_request { Handled::Done } else { Handled::Refused }
+    }
+
+    fn catch_up(&mut self, cid: u64, subscription: SubId) -> u64 {
+        let now = self.now;
+        let open = self.open();
+        open.map_or(0, |(handler, store)| handler.catch_up(store, cid, subscription, now))
+    }
+
     fn jetstream(&mut self, call: &Call<'_>) -> Handled {
         let now = self.now;
         let open = self.streams();
@@ -346,10 +371,10 @@ impl Handler for Access<'_> {
 
     fn may_feed(&mut self, reader: u64, rules: Option<&Permissions>) -> bool {
         *self.used = true;
-        self.handler.pushes_mut().may_feed(reader, rules)
+        self.handler.may_feed(reader, rules)
     }
 
     fn has_room(&self, cid: u64, most: usize) -> bool {
-        self.handler.replies().has_room(cid, most)
+        self.handler.replies().has_room(cid, most) && self.handler.broadcasts().has_room()
     }
 }

@@ -4,6 +4,7 @@
 //! Pure: owns wire forms and the words of refusals. Must not know connections, nor carry anything out.
 
 mod ack;
+pub mod broadcast;
 mod command;
 mod entry;
 mod fetch;
@@ -15,22 +16,25 @@ mod request;
 use std::borrow::Cow;
 
 use crate::error::Error;
-use crate::store::Meta;
+use crate::store::{BroadcastLimits, Meta};
 use crate::wire::op::Message;
 
+pub use broadcast::BroadcastCommand;
 pub use command::{AckCommand, Command, SendCommand, parse};
 pub use entry::Encoding;
 pub use fetch::{FetchCommand, Form};
 pub use push::{Dialect, PushCommand};
 pub use reply::{Answer, OneMessage, Reply, ReplySubject};
 
-/// Settings of the wire form.
+/// Settings of the wire form, and of what is served.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WireOptions {
     /// Payloads in JSON are base64, valid text or not.
     pub always_base64: bool,
     /// Requests of JetStream clients are served.
     pub jetstream: bool,
+    /// How many broadcasts are stored.
+    pub broadcasts: BroadcastLimits,
 }
 
 impl WireOptions {

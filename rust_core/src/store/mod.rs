@@ -9,6 +9,7 @@
 mod ack;
 mod activity;
 mod addresses;
+mod broadcasts;
 mod checkpoint;
 mod compact;
 mod consume;
@@ -62,6 +63,7 @@ use std::sync::Arc;
 
 pub use ack::{Ack, AckKind};
 pub use activity::{Activity, GroupActivity, GroupCounts, Watched};
+pub use broadcasts::{BROADCASTS, Broadcast, BroadcastLimits, StoredBroadcast};
 pub use checkpoint::{Checkpointer, Superseded};
 pub use compact::{Candidate, Compactor, Removal};
 pub use consume::{ConsumerAck, NewConsumer, Offer};
@@ -82,7 +84,7 @@ pub use quota::Quotas;
 pub use read_only::ReadOnlyDisk;
 pub use readers::{MailboxRef, News};
 pub use retention::Retention;
-pub use send::Send;
+pub use send::{MAX_TAGS, Send};
 pub use send_once::{MAX_SEND_ID, Once};
 pub use stream::{MAX_CONFIG, NewStream, StreamKey, StreamPurge};
 pub use stream_info::{ConsumerInfo, StreamInfo};

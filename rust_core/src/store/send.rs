@@ -370,7 +370,7 @@ fn check_size(size: u64, limit: u64) -> Result<()> {
     }
 }
 
-fn earliest(now_ms: u64, ttl_ms: u64, max_age_ms: u64) -> u64 {
+pub(super) fn earliest(now_ms: u64, ttl_ms: u64, max_age_ms: u64) -> u64 {
     let life = [ttl_ms, max_age_ms].into_iter().filter(|&ms| ms > 0).min();
     life.map_or(0, |ms| now_ms.saturating_add(ms))
 }

@@ -35,8 +35,17 @@ impl Driver {
     }
 
     pub fn with(disk: Arc<dyn Disk>, options: Options, now: Now) -> Result<Self> {
+        Self::serving(disk, options, WireOptions::default(), now)
+    }
+
+    pub fn serving(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        served: WireOptions,
+        now: Now,
+    ) -> Result<Self> {
         let store = Arc::new(FairLock::new(Store::open(disk, options, 42, now)?));
-        let (limits, options) = (Limits::default(), WireOptions::default());
+        let (limits, options) = (Limits::default(), served);
         let engine = Engine::new(limits, options, Some(Arc::clone(&store)), 1, moment(now));
         Ok(Self { engine, now, store, connections: 0, requests: 0 })
     }

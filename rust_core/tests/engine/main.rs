@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod agreement;
+mod broadcast_cuts;
+mod broadcasts;
 mod commands;
 mod driver;
 mod durability;

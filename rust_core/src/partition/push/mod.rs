@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::broadcasts::Broadcasts;
 use crate::commands::FETCH;
 use crate::front::{Front, Outlet, Permissions, Subscribing};
 use crate::log::Lsn;
@@ -214,14 +215,22 @@ impl Pushes {
     }
 
     /// Lets feeds go on as far as there is room, and a round allows; true if there is more to do.
-    pub fn go_on(&mut self, store: &mut Store, front: &mut Front, now: Now) -> bool {
+    pub fn go_on(
+        &mut self,
+        store: &mut Store,
+        front: &mut Front,
+        broadcasts: &mut Broadcasts,
+        now: Now,
+    ) -> bool {
         for reader in front.take_ended() {
+            broadcasts.end(reader);
             self.end(reader, store);
         }
         for cid in front.take_signs() {
             self.confirm(cid, store, now);
         }
         for cid in front.take_roomy() {
+            broadcasts.wake(cid);
             self.wake_thirsty(cid);
         }
         let news = store.take_news();
@@ -331,7 +340,8 @@ impl Pushes {
         }
     }
 
-    fn number(&mut self) -> u64 {
+    /// A number that no reader has had.
+    pub(super) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
