@@ -111,12 +111,20 @@ class Mail:
             if frame.startswith((b"MSG ", b"HMSG ")):
                 [message] = messages(frame)
                 self.arrived.setdefault(message.subject, []).append(message)
+                self.came_in(message)
             elif frame == b"PING\r\n":
-                self.send(b"PONG\r\n")
+                self.pinged()
             elif frame == b"PONG\r\n":
                 self.pongs += 1
             elif frame.startswith(b"-ERR "):
                 self.errors.append(frame[5:-2].decode().strip("'"))
+
+    def came_in(self, message: Message) -> None:
+        """A message has arrived, in the order in which they do."""
+
+    def pinged(self) -> None:
+        """The broker has asked for a sign."""
+        self.send(b"PONG\r\n")
 
     def ping(self) -> None:
         """Returns when the broker has carried out and answered all that it could by now."""

@@ -70,6 +70,10 @@ class Box:
     max_deliver: int = 0
     dead: dict[int, int] = field(default_factory=dict)
     """Those seen in the dead-letter mailbox, by uid: the `msg_id` that they have there."""
+    pushed_on: dict[int, str] = field(default_factory=dict)
+    """The connection that a message was pushed on last."""
+    read: set[int] = field(default_factory=set)
+    """Messages of an inbox that the broker knows were read."""
     keys: dict[str, list[Sending]] = field(default_factory=lambda: defaultdict(list))
     last_id_of: dict[str, int] = field(default_factory=dict)
 
@@ -86,6 +90,9 @@ class Check:
         self.violations: list[str] = []
         """Examples; `broken` counts all."""
         self.sent = self.acked = self.delivered = self.repeated = self.looked = self.lives = 0
+        self.pushed = self.pushed_again = 0
+        self._conns: set[str] = set()
+        """Connections that something was pushed on, and that have not broken."""
         self._asked: dict[Any, tuple[int, int]] = {}
 
     @property
@@ -125,6 +132,7 @@ class Check:
 
     def _killed(self, _number: int) -> None:
         self._asked.clear()
+        self._conns.clear()
         for box in self.boxes.values():
             for group in box.groups.values():
                 group.holder.clear()
@@ -137,6 +145,7 @@ class Check:
     def _forgot(self) -> None:
         """That something was delivered is no promise: it may be new to its group again."""
         for box in self.boxes.values():
+            box.read.clear()
             for group in box.groups.values():
                 for msg_id in group.times:
                     if msg_id not in group.confirmed_line:
@@ -295,6 +304,33 @@ class Check:
         if message.ttl_ns and asked[1] > message.stored_ns + message.ttl_ns + EXACT_NS:
             self._wrong("late", f"{what}: though its lifetime was over")
         self._stored(name, box, message, msg_id, at_ns)
+
+    # Push.
+
+    def _pushed(
+        self, name: str, reader: str, conn: str, at_ns: int, entries: list[list[int]]
+    ) -> None:
+        box = self.boxes[name]
+        [group] = box.groups.values()
+        self._conns.add(conn)
+        for msg_id, uid, crc, level in entries:
+            self.pushed += 1
+            what = f"{name}: msg_id {msg_id} ({uid}) to {reader}"
+            if msg_id in box.read:
+                self._wrong("duplicated", f"{what}: though it was read")
+            before = box.pushed_on.get(msg_id)
+            if before in self._conns:
+                self._wrong("given twice", f"{what}: though it was pushed on {before}")
+            self.pushed_again += before is not None
+            box.pushed_on[msg_id] = conn
+            group.times[msg_id] += 1
+            self._entry(name, box, what, (self.line, at_ns), at_ns, (msg_id, uid, crc, level))
+
+    def _dropped(self, _name: str, conn: str) -> None:
+        self._conns.discard(conn)
+
+    def _read(self, name: str, ids: list[int]) -> None:
+        self.boxes[name].read.update(ids)
 
     # Dead letters.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults import exports, poison
+from tests.faults import exports, poison, readers
 from tests.faults.check import Check
 from tests.faults.check_export import ExportCheck
 from tests.faults.exports import Exported
@@ -23,6 +23,7 @@ from tests.peers import until
 
 CREW = 3
 KEYS = 40
+READERS = 2
 PARK_DEADLINE_S = 60.0
 ROUND_DEADLINE_S = 60.0
 DRAIN_DEADLINE_S = 60.0
@@ -46,6 +47,10 @@ class Outcome:
     """Files of the log that upkeep has emptied and removed on the way."""
     dead: int = 0
     """Dead letters."""
+    pushed: int = 0
+    """Messages pushed to readers of an inbox."""
+    pushed_again: int = 0
+    """Of these, those that had been on a connection that broke."""
     exported: int = 0
     """Messages in the export."""
 
@@ -105,23 +110,36 @@ class Cast:
             # what has moved is known before it is missed.
             poison.DEAD: (["only"], ["only"], True),
             poison.BOX: (["crew"], [], True),
+            # What is pushed to readers who share an inbox.
+            readers.INBOX: ([readers.GROUP], [], False),
         }
-        for box in ("solo", "solo", "crew", "crew", "lanes", "lanes"):
+        for box in ("solo", "solo", "crew", "crew", "lanes", "lanes", readers.INBOX):
             self._sender(box, any_level)
         self._sender("keys", keyed)
         self._sender("times", timed, window=12)
         self._sender(poison.BOX, any_level, window=8, backlog=poison.BACKLOG)
         for box, (groups, _, _) in self.boxes.items():
             for group in groups:
+                if group == readers.GROUP:
+                    continue
                 for number in range(CREW if group == "crew" else 1):
                     self._worker(box, group, number)
+        self.readers = [
+            readers.InboxReader(gate, ledger, f"reader{number}", readers.INBOX, seed)
+            for number in range(READERS)
+        ]
         self.deleter = Deleter(gate, ledger, "deleter", "lanes", seed)
         for client in self.clients:
             client.stock = self.stock
 
     @property
     def clients(self) -> list[Client]:
-        return [*self.senders, *self.workers, self.deleter]
+        return [*self.senders, *self.workers, *self.readers, self.deleter]
+
+    @property
+    def takers(self) -> list[Worker | readers.InboxReader]:
+        """Those to whom messages come."""
+        return [*self.workers, *self.readers]
 
     def _sender(
         self,
@@ -165,7 +183,7 @@ class Cast:
             mail.done("MAILBOX.CREATE", {"name": box, "retention": retention} | policy)
             self.ledger.write("box", box, groups, alone, work_queue, policy)
             for group in groups:
-                assert mail.fetch(box, group) == []
+                assert group == readers.GROUP or mail.fetch(box, group) == []
 
 
 class Run:
@@ -216,6 +234,8 @@ class Run:
             seconds=time.monotonic() - began,
             segments_gone=self._segments_gone(),
             dead=len(self.check.boxes[poison.BOX].dead),
+            pushed=self.check.pushed,
+            pushed_again=self.check.pushed_again,
             exported=self.export_check.rows,
         )
 
@@ -310,9 +330,7 @@ class Run:
     def _all_idle(self, since_ns: int) -> None:
         """Waits until no worker finds anything, having asked after that instant."""
         until(
-            lambda: (
-                self.gate.failures or all(each.idle_ns > since_ns for each in self.cast.workers)
-            ),
+            lambda: self.gate.failures or all(each.idle_ns > since_ns for each in self.cast.takers),
             "the workers were done",
             DRAIN_DEADLINE_S,
         )

@@ -16,6 +16,9 @@ files.
     ["refused", box, sender, at_ns, [uid, ...]]     the broker said that it did not store them
     ["fetch", box, group, worker, number, at_ns]
     ["got", box, group, worker, number, at_ns, [[msg_id, uid, crc, level, deliveries], ...]]
+    ["pushed", box, reader, connection, at_ns, [[msg_id, uid, crc, level], ...]]
+    ["read", box, [msg_id, ...]]                    the broker knows that they were read
+    ["dropped", box, connection]                    given up, with what it had not read
     ["ack", box, group, worker, only, [msg_id, ...]]
     ["acked", box, group, worker, [msg_id, ...]]
     ["nak", box, group, worker, [msg_id, ...]]

@@ -53,7 +53,7 @@ class InboxReader(Client):
     def connect(self, url: str) -> Link:
         return Pushed(url)
 
-    def begin(self, life: int) -> None:
+    def begin(self, _life: int) -> None:
         with self._lock:
             self.conn = f"{self.name}.{next(self._numbers)}"
         self.link.send(f"SUB {PREFIX}INBOX.{self.box}.* 1\r\n".encode())
@@ -80,7 +80,7 @@ class InboxReader(Client):
             self.link.ping()
             # The broker has carried out all that came before.
             self.ledger.write("read", self.box, read)
-            self._delete(read)
+            self._remove(read)
 
     def _note(self, batch: list[Message]) -> list[int]:
         entries = []
@@ -100,7 +100,7 @@ class InboxReader(Client):
         self.link = Pushed(url)
         self.begin(0)
 
-    def _delete(self, ids: list[int]) -> None:
+    def _remove(self, ids: list[int]) -> None:
         self.ledger.write("delete", self.box, ids)
         replies = [self.link.begin(f"MSG.DELETE.{self.box}.{msg_id}") for msg_id in ids]
         for reply in replies:

@@ -86,6 +86,10 @@ def looked(*entries: list[int], at_ns: int = 0) -> list[Event]:
     return [["look", "b", at_ns], ["looked", "b", at_ns, list(entries)]]
 
 
+def pushed(conn: str, *entries: list[int]) -> Event:
+    return ["pushed", "b", "r", conn, 0, list(entries)]
+
+
 KILLED: Event = ["killed", 1]
 FORGOT: Event = ["forgot"]
 END: Event = ["end"]
@@ -211,8 +215,57 @@ SOUND: dict[str, list[Event]] = {
     ],
 }
 
+SOUND |= {
+    "pushed, and again after the connection broke": [
+        box(),
+        *TWO,
+        pushed("c1", entry(1, 0)),
+        KILLED,
+        pushed("c2", entry(1, 0), entry(2, 1)),
+        END,
+    ],
+    "pushed again after it was given up": [
+        box(),
+        *TWO,
+        pushed("c1", entry(1, 0)),
+        ["dropped", "b", "c1"],
+        pushed("c2", entry(1, 0), entry(2, 1)),
+        END,
+    ],
+    "read, and again after a power cut": [
+        box(),
+        *TWO,
+        pushed("c1", entry(1, 0)),
+        ["read", "b", [0]],
+        KILLED,
+        FORGOT,
+        pushed("c2", entry(1, 0), entry(2, 1)),
+        END,
+    ],
+}
+
 BROKEN: dict[str, tuple[str, list[Event]]] = {
     "gone after a kill": ("lost", [box(), *TWO, KILLED, *looked(entry(1, 0))]),
+    "never pushed": ("lost", [box(), *TWO, pushed("c1", entry(1, 0)), END]),
+    "pushed to two at once": (
+        "given twice",
+        [box(), *TWO, pushed("c1", entry(1, 0)), pushed("c2", entry(1, 0))],
+    ),
+    "pushed twice on one connection": (
+        "given twice",
+        [box(), *TWO, pushed("c1", entry(1, 0)), pushed("c1", entry(1, 0))],
+    ),
+    "pushed again after it was read": (
+        "duplicated",
+        [
+            box(),
+            *TWO,
+            pushed("c1", entry(1, 0)),
+            ["read", "b", [0]],
+            KILLED,
+            pushed("c2", entry(1, 0)),
+        ],
+    ),
     "never delivered": ("lost", [box(), *TWO, *fetched(1, entry(2, 1)), END]),
     "seen once and gone": ("lost", [box(), send(1), *looked(entry(1, 0)), *looked()]),
     "a delayed message that never comes": (

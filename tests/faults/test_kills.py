@@ -48,6 +48,8 @@ def test_kills_lose_nothing(tmp_path: Path, sync: str) -> None:
     assert outcome.acknowledged > KILLS * EACH / 2
     assert outcome.segments_gone > 0, "upkeep did nothing: the kills could not hit it"
     assert outcome.repeated > 0, "no delivery was repeated: the kills hit nothing"
+    assert outcome.pushed > 0, "nothing was pushed: the kills could not hit it"
+    assert outcome.pushed_again > 0, "nothing was pushed again: no kill hit a push"
     assert outcome.dead > 0, "no message became a dead letter: the kills could not hit that"
     assert run.exported.files > KILLS, "hardly anything was exported: the kills could not hit that"
     assert outcome.exported > 0

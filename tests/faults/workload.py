@@ -136,17 +136,22 @@ class Client(threading.Thread):
         life = 0
         while life := self.gate.next_life(life):
             try:
-                self.link = Link(self.gate.url)
-                with self.link:
+                self.link = self.connect(self.gate.url)
+                try:
                     self.begin(life)
                     while self.gate.is_open:
                         self.turn()
+                finally:
+                    self.link.close()
             except ConnectionError:
                 continue
             except BaseException as error:
                 # Also a reply that stays away.
                 self.gate.fail(error)
                 return
+
+    def connect(self, url: str) -> Link:
+        return Link(url)
 
     def begin(self, life: int) -> None:
         """What is to be done first on a new connection."""
