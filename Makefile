@@ -112,7 +112,7 @@ test-py: ## Run the Python tests, in some processes side by side
 	@$(MAKE) test-py-alone
 
 .PHONY: chromium
-chromium: ## Install Debian's Chromium and promtool, which the tests of the page and of alerts need
+chromium: ## Install Debian's Chromium and Prometheus, which the tests of the page and of alerts need
 	$(if $(filter 0,$(shell id -u)),,sudo) apt-get install --yes --no-install-recommends chromium prometheus
 
 .PHONY: postgres

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from tests.browser.demo import SCHEDULES, fill
-from tests.manage.conftest import OPERATORS, Managed, manage, managed
+from tests.manage.conftest import OPERATORS, Managed, manage, managed, needed
 from tests.peers import Serve, until
 
 __all__ = ["manage"]
@@ -19,10 +19,9 @@ PICTURES = Path(os.environ.get("MQ9_PICTURES", ".build/pictures"))
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium: make chromium")
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        path = needed("chromium", CHROMIUM)
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield chromium
         chromium.close()
 

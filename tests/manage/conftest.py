@@ -1,5 +1,7 @@
 """A broker with its management process, and clients of its REST interface."""
 
+import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,6 +33,15 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
+
+
+def needed(program: str, found: str | None = None) -> str:
+    """Where a program is that tests need; CI has it, or the test fails."""
+    found = found or shutil.which(program)
+    if found is None:
+        assert not os.environ.get("CI"), f"{program} is not installed: make chromium"
+        pytest.skip(f"needs {program}: make chromium")
+    return found
 
 
 def own_address() -> str:

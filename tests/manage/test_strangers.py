@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import psutil
 import pytest
-from tests.manage.conftest import OPERATORS, Manage, Managed, managed, own_address
+from tests.manage.conftest import OPERATORS, Manage, Managed, free_port, managed, own_address
 from tests.peers import Serve
 
 CREDENTIALS: tuple[dict[str, str], ...] = (
@@ -139,3 +139,38 @@ def test_no_connection_is_left_behind(manage: Manage) -> None:
         assert to_broker() == before + 2
         assert client.delete("/v1/session").status_code == 200
         assert to_broker() == before + 1
+
+
+def test_probes_and_scrapers_come_by_any_address(guarded: Managed, manage: Manage) -> None:
+    """A kubelet and a Prometheus ask for a pod by its address; a web site has a name."""
+    boss = ("boss", "boss-pw")
+    with guarded.client() as client:
+        for host in ("10.1.2.3:8055", "[fd00::7]:8055"):
+            assert client.get("/healthz", headers={"Host": host}).status_code == 200
+            assert client.get("/metrics", headers={"Host": host}, auth=boss).status_code == 200
+            assert client.get("/metrics", headers={"Host": host}).status_code == 401
+            assert client.get("/v1/queues", headers={"Host": host}, auth=boss).status_code == 403
+        for path in ("/healthz", "/metrics"):
+            for headers in ({"Host": "mq9.default.svc"}, {"Origin": "http://evil.example"}):
+                assert client.get(path, headers=headers, auth=boss).status_code == 403
+    found = manage(OPERATORS, more='probe_hosts: ["mq9.default.svc"]')
+    with found.client() as client:
+        service = {"Host": "mq9.default.svc:8055"}
+        assert client.get("/healthz", headers=service).status_code == 200
+        assert client.get("/metrics", headers=service, auth=boss).status_code == 200
+        assert client.get("/v1/queues", headers=service, auth=boss).status_code == 403
+        other = {"Host": "evil.example"}
+        assert client.get("/healthz", headers=other).status_code == 403
+
+
+def test_metrics_alone_have_a_port_that_asks_for_nothing(manage: Manage) -> None:
+    port = free_port()
+    found = manage(OPERATORS, more=f"metrics_port: {port}")
+    url = f"http://127.0.0.1:{port}"
+    text = httpx.get(f"{url}/metrics", timeout=20).text
+    assert "mq9_up 1.0" in text
+    for path in ("/", "/v1/queues", "/v1/session", "/openapi.json", "/healthz"):
+        assert httpx.get(f"{url}{path}", timeout=20).status_code == 404, path
+    assert httpx.post(f"{url}/metrics", timeout=20).status_code == 405
+    with found.client() as client:
+        assert client.get("/metrics").status_code == 401, "the other port asks as before"

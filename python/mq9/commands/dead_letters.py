@@ -110,7 +110,8 @@ class DeadLetters:
             )
         except MailboxNotFound:
             found = []
-        following = found[-1].msg_id if len(found) == limit else None
+        # Cut by number or by size, there may be more: only an empty part is the last for sure.
+        following = found[-1].msg_id if found else None
         return ResolvedReply(
             next=following,
             last=found[-1].msg_id if found else None,

@@ -1,4 +1,4 @@
-"""ADMIN.ACTIVITY and ADMIN.ACCESS: what happens in mailboxes, and what a client may do about it.
+"""ADMIN.ACTIVITY and ADMIN.ACCESS: what happens in mailboxes and streams, and what a client may do.
 
 Owns how rows of the core become pages of a reply. What a row says, the core knows.
 """
@@ -25,6 +25,8 @@ _STEP = 64
 _MAX_REPLY_BYTES = 512 << 10
 # The address comes second in a row; those of the broker's own mailboxes begin like this.
 _OWN = b'"address":"$'
+# Of these, the ones that hold streams are the clients' all the same.
+_STREAM = b'","stream":"'
 _LOOK = "ADMIN.ACTIVITY"
 _STEER = "ADMIN.MAILBOX.PURGE.any"
 
@@ -128,4 +130,4 @@ def check_operator(server: ServerContext, call: Call) -> None:
 
 
 def _of_clients(rows: Iterable[bytes]) -> list[bytes]:
-    return [row for row in rows if _OWN not in row[:40]]
+    return [row for row in rows if _OWN not in row[:40] or _STREAM in row[:90]]

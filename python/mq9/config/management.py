@@ -26,6 +26,7 @@ MANAGEMENT_SETTINGS = {
     "listen": Setting("listen", _listen),
     "metrics_port": Setting("metrics_port", integer(1, 65535)),
     "hosts": Setting("hosts", _hosts),
+    "probe_hosts": Setting("probe_hosts", _hosts),
     "audit_file": Setting("audit_file", path),
 }
 """Every name in the block."""

@@ -135,6 +135,8 @@ class Management:
     """A second port for `/metrics` alone; None: there is none."""
     hosts: tuple[str, ...] = ()
     """Names that it answers to, beside those of the loopback interface."""
+    probe_hosts: tuple[str, ...] = ()
+    """The same for `/healthz` and `/metrics` alone, beside IP addresses; `*` is any name."""
     audit_file: Path | None = None
 
 

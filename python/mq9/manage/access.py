@@ -31,6 +31,7 @@ _MAX_PEOPLE = 200
 # How long a user is taken to have the rights that the broker told of.
 _ROLE_S = 10.0
 _SAFE = {"GET", "HEAD", "OPTIONS"}
+_PROBES = {"/healthz", "/metrics"}
 _LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]"}
 # What proxies add: who sends it is not on this machine, or need not be.
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
@@ -89,7 +90,7 @@ class Access:
     def check_origin(self, request: Request) -> None:
         """Refuse what another web site has a browser send, under whatever name it reaches us."""
         host = request.headers.get("host", "")
-        if _name(host) not in self._hosts:
+        if _name(host) not in self._hosts and not self._is_probe(request, _name(host)):
             raise Problem(403, f"this server does not answer to the name {_name(host)[:100]!r}")
         origin = request.headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
@@ -97,6 +98,15 @@ class Access:
         site = request.headers.get("sec-fetch-site", "none")
         if request.method not in _SAFE and site not in ("none", "same-origin"):
             raise Problem(403, "requests of other web sites are refused")
+
+    def _is_probe(self, request: Request, name: str) -> bool:
+        """Whether this is a probe or a scraper, which use whatever name they find us by.
+
+        A web site whose name is made to lead here (rebinding) has a name, and no address.
+        """
+        if request.method not in _SAFE or request.url.path not in _PROBES:
+            return False
+        return _is_address(name) or bool({name, "*"} & set(self._settings.probe_hosts))
 
     async def who(self, request: Request, *, steer: bool = False) -> Person:
         """Who sends a request that needs this right; a Problem if they may not."""
@@ -247,6 +257,14 @@ def _name(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 def peer(request: Request) -> str:

@@ -25,11 +25,12 @@ from mq9.manage.asking import (
     change,
     follower_of,
 )
-from mq9.manage.letters import payload_of
+from mq9.manage.letter import payload_of
 from mq9.manage.link import RefusedError
 from mq9.manage.metrics import duration_quantile, render
-from mq9.manage.mirror import SORTS, Group, Row
+from mq9.manage.mirror import SORTS, Mirror
 from mq9.manage.problems import Problem
+from mq9.manage.rows import Group, Kind, Row
 
 router = APIRouter(responses=PROBLEMS)
 
@@ -166,19 +167,25 @@ async def queues(
     sort: Text = "outlook",
     limit: Limit = 50,
     offset: Offset = 0,
+    kind: Kind | None = None,
 ) -> models.Queues:
     """A part of all queues; `sort` is a field, with `-` before it the other way round."""
     if sort.removeprefix("-") not in SORTS:
         raise Problem(422, f"sort is {sort!r}: it must be one of {', '.join(sorted(SORTS))}")
     mirror = follower_of(request).mirror
-    rows, total = mirror.page(search=search, sort=sort, offset=offset, limit=limit)
+    rows, total = mirror.page(search=search, sort=sort, offset=offset, limit=limit, kind=kind)
     return models.Queues(queues=[_queue(row) for row in rows], total=total)
 
 
 @router.get("/v1/queues/{name}")
-async def queue(request: Request, person: Looker, name: Name) -> models.QueueDetails:
-    """One queue, with its lanes, groups and policy."""
+async def queue(
+    request: Request, person: Looker, name: Name, kind: Kind | None = None
+) -> models.QueueDetails:
+    """One queue, with its lanes, groups and policy: a mailbox if there is one, or a stream."""
     mirror = follower_of(request).mirror
+    place = mirror.find(name, kind)
+    if place is not None and mirror.row(place).kind == "stream":
+        return _stream(mirror, place)
     shown = (await person.link.request(f"ADMIN.MAILBOX.SHOW.{name}"))["mailbox"]
     place = mirror.find(name)
     if place is None:
@@ -306,16 +313,22 @@ async def consumers(
     request: Request,
     _person: Looker,
     search: Text = "",
+    sort: Annotated[str, Query(pattern="^-?(pending|lag|name|members|used)$")] = "pending",
     limit: Limit = 50,
     offset: Offset = 0,
+    kind: Kind | None = None,
 ) -> models.Consumers:
-    """A part of all groups, those with the most work first."""
+    """A part of all groups and consumers, those with the most work first."""
     found = [
         group
         for group in follower_of(request).mirror.all_groups()
-        if search in group.name or search in group.queue
+        if (search in group.name or search in group.queue) and kind in (None, group.kind)
     ]
-    found.sort(key=lambda group: (-group.pending, group.queue, group.name))
+    column = {"used": "used_ms"}.get(sort.removeprefix("-"), sort.removeprefix("-"))
+    found.sort(key=lambda group: (group.queue, group.name))
+    # Numbers come largest first, names from a on; `-` is the other way round.
+    is_up = (column == "name") != sort.startswith("-")
+    found.sort(key=lambda group: getattr(group, column), reverse=not is_up)
     page = found[offset : offset + limit]
     return models.Consumers(consumers=[_consumer(each) for each in page], total=len(found))
 
@@ -414,19 +427,35 @@ def _queue(row: Row) -> models.Queue:
     return models.Queue(**{name: getattr(row, name) for name in Row.__dataclass_fields__})
 
 
+def _stream(mirror: Mirror, place: int) -> models.QueueDetails:
+    """What is known of a stream; its configuration and messages are JetStream's to show."""
+    row = mirror.row(place)
+    return models.QueueDetails(
+        **_queue(row).model_dump(),
+        desc="",
+        created=mirror.created_ms(place) // 1000,
+        expires=0,
+        next_id=mirror.numbers(place)[1],
+        lanes={},
+        policy={},
+        groups=[_consumer(group) for group in mirror.groups_of(place)],
+    )
+
+
 def _consumer(group: Group) -> models.Consumer:
     now = time.time()
     durations = group.durations
     return models.Consumer(
         name=group.name,
         queue=group.queue,
+        kind=group.kind,
         pending=group.pending,
         ack_pending=group.ack_pending,
         redelivered=group.redelivered,
         lag=group.lag,
         lag_s=max(now - group.oldest_ms / 1000, 0.0) if group.pending and group.oldest_ms else None,
         members=group.members,
-        ack_rate=group.ack_rate,
+        ack_rate=group.ack_rate(now),
         delivered=group.delivered,
         acked=group.acked,
         dead=group.dead,

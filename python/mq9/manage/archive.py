@@ -18,8 +18,8 @@ from typing import Any
 
 import asyncpg
 
-from mq9.manage import letters
 from mq9.manage.documents import Document, as_document, wrapped
+from mq9.manage.letter import payload_of, read_letter
 from mq9.manage.link import BrokerGoneError, CredentialsError, Link, RefusedError
 from mq9.manage.mirror import Mirror
 
@@ -237,14 +237,14 @@ class Archive:
         await connection.execute(_PLACE, self._broker, mailbox, place.created, place.next_id)
 
     def _row(self, address: str, entry: dict[str, Any]) -> _Row | None:
-        letter = letters.read_letter(address, entry)
+        letter = read_letter(address, entry)
         if letter is None:
             return None
         return _Row(
             id=self._id(letter.id, letter.last_failed, letter.subject, letter.original_id),
             original_id=_storable(letter.original_id),
             subject=_storable(letter.subject),
-            payload=as_document(letters.payload_of(entry)),
+            payload=as_document(payload_of(entry)),
             error=_storable(letter.reason),
             attempts=min(letter.attempts, _MOST_ATTEMPTS),
             first_seen=_moment(letter.first_seen),
@@ -257,7 +257,7 @@ class Archive:
             id=self._id(note["id"], note["last_failed"], note["subject"], note["original_id"]),
             original_id=_storable(note["original_id"]),
             subject=_storable(note["subject"]),
-            payload=as_document(letters.payload_of(note)),
+            payload=as_document(payload_of(note)),
             error=_storable(note["error"]),
             attempts=min(int(note["attempts"]), _MOST_ATTEMPTS),
             first_seen=_moment(note["first_seen"]),

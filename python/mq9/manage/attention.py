@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mq9.manage.follower import Follower
 
-_ALONE_S = 60.0
 _NEW_LETTERS_S = 3600
 _ARCHIVE_GONE_S = 5.0
 _REDELIVERED = 0.05
+_GROWING_S, _MANY = 600.0, 1000
+_SLOW_S = 3600.0
 _MIN_DELIVERED = 100
 _DISK_FREE = 0.10
 _MOST = 5
@@ -49,12 +50,7 @@ def _broker(follower: "Follower") -> list[dict[str, Any]]:
 
 def _alone(follower: "Follower") -> list[dict[str, Any]]:
     now = time.time()
-    alone = [
-        group
-        for group in follower.mirror.all_groups()
-        if group.alone_since is not None
-        and now - max(group.alone_since, group.used_ms / 1000) > _ALONE_S
-    ]
+    alone = [group for group in follower.mirror.all_groups() if group.is_alone(now)]
     if not alone:
         return []
     alone.sort(key=lambda group: -group.pending)
@@ -64,14 +60,9 @@ def _alone(follower: "Follower") -> list[dict[str, Any]]:
         text = f"Nobody reads {first.queue} for {first.name}: {first.pending} messages wait"
     else:
         text = f"{len(alone)} groups have work and no members; most waits in {first.queue}"
-    link = (
-        {"view": "consumers", "sort": "lag"}
-        if len(alone) > 1
-        else {
-            "view": "queue",
-            "name": first.queue,
-        }
-    )
+    link = _to(first.queue, first.kind)
+    if len(alone) > 1:
+        link = {"view": "consumers", "sort": "lag"}
     return [_entry("no_members", "attention", text, since=since, count=len(alone), link=link)]
 
 
@@ -105,15 +96,14 @@ def _archive(follower: "Follower") -> list[dict[str, Any]]:
 
 
 def _growing(follower: "Follower") -> list[dict[str, Any]]:
-    rows, _ = follower.mirror.page(sort="outlook", limit=20)
-    growing = [row for row in rows if row.outlook == "growing" and row.lag > 1000]
+    growing = follower.mirror.growing(_GROWING_S, _MANY)
     if not growing:
         return []
     first = growing[0]
     text = f"{first.name} grows by {first.outlook_s or 0:.1f} messages a second"
     if len(growing) > 1:
         text += f", and {len(growing) - 1} more grow"
-    link = {"view": "queue", "name": first.name}
+    link = _to(first.name, first.kind)
     return [_entry("growing", "attention", text, count=len(growing), link=link)]
 
 
@@ -129,7 +119,7 @@ def _redelivered(follower: "Follower") -> list[dict[str, Any]]:
     first = often[0]
     share = 100 * first.redelivered / first.delivered
     text = f"{first.name} gets {share:.0f}% of the messages of {first.queue} more than once"
-    link = {"view": "queue", "name": first.queue}
+    link = _to(first.queue, first.kind)
     return [_entry("redelivered", "attention", text, count=len(often), link=link)]
 
 
@@ -156,10 +146,14 @@ def _schedules(follower: "Follower") -> list[dict[str, Any]]:
 
 def _slow(follower: "Follower") -> list[dict[str, Any]]:
     slow = follower.server.get("varz", {}).get("slow_consumers", 0)
-    if not slow:
+    if not slow or time.time() - (follower.slow_since or 0.0) > _SLOW_S:
         return []
     text = f"{slow} {_plural(slow, 'client')} read too slowly and were disconnected"
     return [_entry("slow", "attention", text, count=slow, link={"view": "connections"})]
+
+
+def _to(queue: str, kind: str) -> dict[str, str]:
+    return {"view": "queue", "name": queue, "kind": kind}
 
 
 def _entry(

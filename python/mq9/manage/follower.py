@@ -24,6 +24,7 @@ _PAGE_ROWS = 1000
 # A broker where more mailboxes change in a second is followed a little later.
 _PAGES_AT_ONCE = 10
 _RETRY_S = 1.0
+_LONGEST_RETRY_S = 30.0
 
 
 class Follower:
@@ -46,9 +47,13 @@ class Follower:
         self.restarts = -1
         """How many times the broker was found again."""
         self._next = 0
+        self._connection = 0
+        self.slow_since: float | None = None
+        """When a client was last cut off as too slow, as far as this process knows."""
         self._attention: list[dict[str, Any]] = []
         self._attention_at = -_EVERY_S
         self._point_at = 0.0
+        self._pause = _RETRY_S
 
     def attention(self) -> list[dict[str, Any]]:
         """What needs attention: looked for once a second at most, however many pages ask."""
@@ -62,20 +67,33 @@ class Follower:
         while True:
             try:
                 await self._round()
-            except (BrokerGoneError, CredentialsError, RefusedError) as error:
+            except (BrokerGoneError, CredentialsError) as error:
                 self._lost(str(error))
-                self.next_try = time.time() + _RETRY_S
-                await asyncio.sleep(_RETRY_S)
+                pause = self._pause = _RETRY_S
+            except RefusedError as error:
+                # It is there and does not let us: to read all of it again and again helps nobody.
+                self._lost(f"the broker refused: {error}")
+                pause = self._pause = min(self._pause * 2, _LONGEST_RETRY_S)
+            except Exception as error:
+                # Whatever it is, nobody may take old numbers for new ones.
+                _LOG.exception("following the broker failed")
+                self._lost(f"what the broker says is not understood: {type(error).__name__}")
+                pause = self._pause = min(self._pause * 2, _LONGEST_RETRY_S)
             else:
-                await asyncio.sleep(_EVERY_S)
+                pause, self._pause = _EVERY_S, _RETRY_S
+            self.next_try = time.time() + pause if self.gone_since is not None else None
+            await asyncio.sleep(pause)
 
     async def _round(self) -> None:
         if self.gone_since is not None or not self.mirror.whole:
             await self._read_all()
         else:
             await self._read_changes()
+        before = self.server.get("varz", {}).get("slow_consumers", 0)
         self.server = await self.link.request("ADMIN.SERVER.VARZ")
         now = time.time()
+        if self.server["varz"].get("slow_consumers", 0) > before:
+            self.slow_since = now
         if now - self._point_at >= STEP_S:
             self._point_at = now
             totals = {**self.mirror.totals, **self._traffic()}
@@ -88,6 +106,8 @@ class Follower:
 
     async def _read_all(self) -> None:
         began = await self.link.request("ADMIN.ACTIVITY", {"after": 0})
+        # What is numbered in one life of the broker means nothing in the next.
+        connection = self.link.connections
         fresh = Mirror()
         fresh.totals |= {
             name: self.mirror.totals[name]
@@ -100,8 +120,9 @@ class Follower:
             start = page["next"] if page["more"] else None
         # Whoever holds the old one keeps it: it is changed in one step.
         fresh.whole = True
+        fresh.looked()
         self.mirror.take_over(fresh)
-        self._next = int(began["next"])
+        self._next, self._connection = int(began["next"]), connection
         if self.gone_since is not None:
             _LOG.info("following the broker: %d mailboxes", fresh.count)
             self.restarts += 1
@@ -111,12 +132,13 @@ class Follower:
         for _ in range(_PAGES_AT_ONCE):
             request = {"after": self._next, "limit": _PAGE_ROWS}
             page = await self.link.request("ADMIN.ACTIVITY", request)
-            if page["reset"]:
+            if page["reset"] or self.link.connections != self._connection:
                 self.mirror.whole = False
                 return
             self.mirror.apply(page["mailboxes"], page["gone"])
             self._next = int(page["next"])
             if not page["more"]:
+                self.mirror.looked()
                 return
 
     def _lost(self, problem: str) -> None:

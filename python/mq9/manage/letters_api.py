@@ -21,7 +21,8 @@ from mq9.manage.asking import (
     change,
     follower_of,
 )
-from mq9.manage.letters import Job, Letter, read_entry
+from mq9.manage.letter import Letter, read_entry
+from mq9.manage.letters import Job
 from mq9.manage.problems import Problem
 
 router = APIRouter(responses=PROBLEMS)

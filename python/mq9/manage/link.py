@@ -54,6 +54,8 @@ class Link:
         """Since when the broker has not answered, in Unix seconds; None if it does."""
         self.used = time.monotonic()
         self._closed = False
+        self.connections = 0
+        """How many times it was connected."""
 
     async def open(self) -> None:
         """Connect; CredentialsError or BrokerGoneError if that fails."""
@@ -91,6 +93,7 @@ class Link:
             self._note_gone()
             raise BrokerGoneError(f"the broker cannot be reached: {_words(error)}") from None
         self._nats, self._lost = connection, lost
+        self.connections += 1
         self.gone_since = None
 
     async def request(
@@ -135,6 +138,8 @@ class Link:
             raise RefusedError(f"nobody answers to {subject}") from None
         except nats.errors.MaxPayloadError:
             raise RefusedError("the message is larger than the broker takes") from None
+        except nats.errors.BadHeaderError as error:
+            raise RefusedError(f"a header cannot be sent: {_words(error)}") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
             await self._drop()
             self._note_gone()

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from mq9 import __version__
 from mq9.cluster.metrics import gauges
 from mq9.manage.follower import Follower
-from mq9.manage.mirror import Group
+from mq9.manage.rows import Group
 
 MAX_QUEUES = 300
 MAX_GROUPS = 500
@@ -94,7 +94,11 @@ class _Broker(Collector):
             ),
             "mq9_disk_free_bytes": ("Free bytes of the disk.", disk.get("free")),
             "mq9_disk_total_bytes": ("Bytes of the disk.", disk.get("total")),
-            "mq9_mailboxes": ("Mailboxes.", self._follower.mirror.count),
+            "mq9_mailboxes": (
+                "Mailboxes.",
+                self._follower.mirror.count - self._follower.mirror.streams,
+            ),
+            "mq9_streams": ("Streams.", self._follower.mirror.streams),
             "mq9_dead_letters": ("Dead letters not resolved.", self._follower.letters.count()),
         }
         for name, (text, value) in gauges.items():
@@ -144,18 +148,22 @@ class _Broker(Collector):
 
     def _queues(self) -> Iterator[Metric]:
         mirror = self._follower.mirror
-        kinds = {
-            "depth": ("mq9_mailbox_messages", "Messages of the busiest mailboxes."),
-            "bytes": ("mq9_mailbox_bytes", "Their bytes."),
-            "oldest_s": ("mq9_mailbox_oldest_seconds", "Age of their oldest message."),
+        fields = {
+            "depth": ("messages", "Messages of the busiest {}s."),
+            "bytes": ("bytes", "Their bytes."),
+            "oldest_s": ("oldest_seconds", "Age of their oldest message."),
         }
         families = {
-            field: GaugeMetricFamily(name, text, labels=("mailbox",))
-            for field, (name, text) in kinds.items()
+            (kind, field): GaugeMetricFamily(
+                f"mq9_{kind}_{name}", text.format(kind), labels=(kind,)
+            )
+            for kind in ("mailbox", "stream")
+            for field, (name, text) in fields.items()
         }
         for place in mirror.busiest(MAX_QUEUES):
             row = mirror.row(place)
-            for field, family in families.items():
+            for field in fields:
+                family = families[row.kind, field]
                 family.add_metric((row.name,), float(getattr(row, field) or 0))
         yield from families.values()
 
@@ -167,19 +175,20 @@ class _Broker(Collector):
         by_queue: dict[str, int] = {}
         for group in groups:
             if group.dead:
-                by_queue[group.queue] = by_queue.get(group.queue, 0) + group.dead
+                label = self._label(group)
+                by_queue[label] = by_queue.get(label, 0) + group.dead
         for queue, count in sorted(by_queue.items(), key=lambda each: -each[1])[:MAX_QUEUES]:
             dead.add_metric((queue,), count)
         yield dead
         groups.sort(key=lambda group: -(group.pending + group.delivered))
         chosen = groups[:MAX_GROUPS]
-        yield _of_groups(
+        yield self._of_groups(
             GaugeMetricFamily,
             "hanzo_mq_pending_count",
             "Messages not done: not given out yet, or not acknowledged.",
             [(group, group.pending) for group in chosen],
         )
-        yield _of_groups(
+        yield self._of_groups(
             GaugeMetricFamily,
             "hanzo_mq_consumer_lag",
             "Messages not given out yet.",
@@ -192,47 +201,52 @@ class _Broker(Collector):
             ("mq9_group_redelivered", "Messages given again.", "redelivered"),
         ):
             values = [(group, getattr(group, field)) for group in chosen]
-            yield _of_groups(CounterMetricFamily, name, text, values)
-        yield _of_groups(
+            yield self._of_groups(CounterMetricFamily, name, text, values)
+        yield self._of_groups(
             GaugeMetricFamily,
             "mq9_group_members",
             "Members that hold messages or wait for some.",
             [(group, group.members) for group in chosen],
         )
-        yield _durations(chosen)
+        yield self._durations(chosen)
 
+    def _of_groups(
+        self,
+        kind: "type[GaugeMetricFamily] | type[CounterMetricFamily]",
+        name: str,
+        text: str,
+        values: list[tuple[Group, int]],
+    ) -> Metric:
+        family = kind(name, text, labels=_GROUP_LABELS)
+        for group, value in values:
+            family.add_metric((self._label(group), group.name), float(value))
+        return family
 
-def _of_groups(
-    kind: "type[GaugeMetricFamily] | type[CounterMetricFamily]",
-    name: str,
-    text: str,
-    values: list[tuple[Group, int]],
-) -> Metric:
-    family = kind(name, text, labels=_GROUP_LABELS)
-    for group, value in values:
-        family.add_metric((group.queue, group.name), float(value))
-    return family
+    def _durations(self, groups: list[Group]) -> Metric:
+        family = Metric(
+            "hanzo_mq_processing_duration_seconds",
+            "From storing a message to its acknowledgement, of one message of each ACK.",
+            "summary",
+        )
+        for group in groups:
+            count = sum(group.durations)
+            if not count:
+                continue
+            labels = {"stream": self._label(group), "consumer": group.name}
+            for quantile in _QUANTILES:
+                value = duration_quantile(group.durations, quantile)
+                named = {**labels, "quantile": str(quantile)}
+                family.add_sample("hanzo_mq_processing_duration_seconds", named, value)
+            family.add_sample("hanzo_mq_processing_duration_seconds_count", labels, count)
+            total = sum(number * _middle(at) for at, number in enumerate(group.durations))
+            family.add_sample("hanzo_mq_processing_duration_seconds_sum", labels, total)
+        return family
 
-
-def _durations(groups: list[Group]) -> Metric:
-    family = Metric(
-        "hanzo_mq_processing_duration_seconds",
-        "From storing a message to its acknowledgement, of one message of each ACK.",
-        "summary",
-    )
-    for group in groups:
-        count = sum(group.durations)
-        if not count:
-            continue
-        labels = {"stream": group.queue, "consumer": group.name}
-        for quantile in _QUANTILES:
-            value = duration_quantile(group.durations, quantile)
-            named = {**labels, "quantile": str(quantile)}
-            family.add_sample("hanzo_mq_processing_duration_seconds", named, value)
-        family.add_sample("hanzo_mq_processing_duration_seconds_count", labels, count)
-        total = sum(number * _middle(at) for at, number in enumerate(group.durations))
-        family.add_sample("hanzo_mq_processing_duration_seconds_sum", labels, total)
-    return family
+    def _label(self, group: Group) -> str:
+        """The queue of a group: two of one name must not become one series."""
+        mirror = self._follower.mirror
+        is_shared = group.kind == "mailbox" and mirror.find(group.queue, "stream") is not None
+        return f"$mailbox.{group.queue}" if is_shared else group.queue
 
 
 def duration_quantile(durations: list[int], quantile: float) -> float:

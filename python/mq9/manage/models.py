@@ -32,10 +32,12 @@ class Queues(BaseModel):
 
 
 class Consumer(BaseModel):
-    """A group that reads a queue."""
+    """A group that reads a mailbox, or a consumer of a stream."""
 
     name: str
     queue: str
+    kind: Literal["mailbox", "stream"] = "mailbox"
+    """What the queue is."""
     pending: int
     ack_pending: int
     redelivered: int

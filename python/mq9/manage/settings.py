@@ -27,6 +27,8 @@ class Settings:
     metrics_port: int | None = None
     hosts: tuple[str, ...] = ()
     """Names that it answers to, besides the loopback interface's and the one it listens on."""
+    probe_hosts: tuple[str, ...] = ()
+    """Names for `/healthz` and `/metrics` alone; `*` is any."""
     audit_file: Path | None = None
     postgres: str = field(default="", repr=False)
     """The URL of a database that dead letters are copied to; empty: to none."""
@@ -80,6 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a name under which browsers reach it; may be repeated",
     )
     parser.add_argument(
+        "--allow-probe-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the same for /healthz and /metrics alone; * is any name; may be repeated",
+    )
+    parser.add_argument(
         "--audit-file", type=Path, metavar="FILE", help="append a line there for each change"
     )
     parser.add_argument(
@@ -110,6 +119,7 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
         port=arguments.port if arguments.port is not None else port,
         metrics_port=arguments.metrics_port,
         hosts=tuple(name.lower() for name in arguments.allow_host),
+        probe_hosts=tuple(name.lower() for name in arguments.allow_probe_host),
         audit_file=arguments.audit_file,
         postgres=postgres,
         broker_name=arguments.broker_name,

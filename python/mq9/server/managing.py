@@ -144,6 +144,8 @@ class Managing:
             command += ["--audit-file", str(options.audit_file)]
         for name in options.hosts:
             command += ["--allow-host", name]
+        for name in options.probe_hosts:
+            command += ["--allow-probe-host", name]
         letters = server.dead_letters
         if letters is not None and not _missing(_NEEDED_FOR_POSTGRES):
             command += ["--postgres", "--broker-name", letters.broker]

@@ -6,7 +6,7 @@ import { count, duration, mix, name, outlook, rate, size, whole, zero } from './
 export const head = (title, ...rest) => el('div', { class: 'head' }, el('h1', null, title), el('span', { class: 'grow' }), rest);
 export const panel = (header, ...rest) => el('section', { class: 'panel' }, header ? el('header', null, header) : null, rest);
 export const empty = (title, ...rest) => el('div', { class: 'void' }, el('h2', null, title), rest);
-export const queueLink = (queue) => `/queue?name=${encodeURIComponent(queue)}`;
+export const queueLink = (queue, kind) => `/queue?name=${encodeURIComponent(queue)}${kind === 'stream' ? '&kind=stream' : ''}`;
 
 export function numbers(list) {
   return el('dl', { class: 'panel numbers' }, list.map(([word, value, unit, under, title]) => el('div', null,
@@ -37,8 +37,9 @@ const COLUMNS = [['Name', '', 'name'], ['Waiting', 'number', 'depth'], ['By prio
   ['Groups', 'number', 'consumers'], ['Size', 'number', 'bytes']];
 
 export function queueTable(queues, context, sort, pick) {
-  return table('Queues', COLUMNS, queues.map((queue) => el('tr', { class: 'open', 'data-key': queue.name, onclick: context.opener(queueLink(queue.name)) },
-    el('td', { class: 'wide' }, el('a', { class: 'name', href: queueLink(queue.name) }, icon('letter', 'third'), name(queue.name))),
+  return table('Queues', COLUMNS, queues.map((queue) => el('tr', { class: 'open', 'data-key': `${queue.kind}:${queue.name}`, onclick: context.opener(queueLink(queue.name, queue.kind)) },
+    el('td', { class: 'wide' }, el('a', { class: 'name', href: queueLink(queue.name, queue.kind) }, icon(queue.kind === 'stream' ? 'queues' : 'letter', 'third'), name(queue.name)),
+      queue.kind === 'stream' ? [' ', el('span', { class: 'tag' }, 'stream')] : null),
     el('td', { class: 'number', 'data-label': 'Waiting' }, zero(queue.depth)),
     el('td', { class: 'full' }, mix(queue.levels)),
     el('td', { class: 'number', 'data-label': 'Oldest' }, queue.oldest_s == null ? el('span', { class: 'zero' }, '–') : duration(queue.oldest_s)),

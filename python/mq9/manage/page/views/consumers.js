@@ -8,9 +8,9 @@ import { LIMIT, empty, filter, head, members, offsetOf, pages, panel, queueLink,
 const COLUMNS = [['Group'], ['Queue'], ['Behind', 'number'], ['In flight', 'number'], ['Oldest', 'number'], ['Given again', 'number'], ['Acks /s', 'number'], ['p95', 'number'], ['Members', 'number']];
 
 function row(group, context) {
-  return el('tr', { class: 'open', onclick: context.opener(queueLink(group.queue)) },
-    el('td', { class: 'wide' }, el('a', { class: 'name', href: queueLink(group.queue) }, name(group.name))),
-    el('td', { class: 'wide' }, name(group.queue)),
+  return el('tr', { class: 'open', onclick: context.opener(queueLink(group.queue, group.kind)) },
+    el('td', { class: 'wide' }, el('a', { class: 'name', href: queueLink(group.queue, group.kind) }, name(group.name))),
+    el('td', { class: 'wide' }, name(group.queue), group.kind === 'stream' ? [' ', el('span', { class: 'tag' }, 'stream')] : null),
     el('td', { class: 'number', 'data-label': 'Behind' }, zero(group.lag)),
     el('td', { class: 'number', 'data-label': 'In flight' }, zero(group.ack_pending)),
     el('td', { class: 'number', 'data-label': 'Oldest' }, duration(group.lag_s)),

@@ -7,7 +7,7 @@ import { ago, count, rate, shown, size, whole } from '../format.js';
 import { empty, head, numbers, panel, queueLink, queueTable } from '../parts.js';
 
 const MOST = 5;
-const place = (link) => (link.view === 'queue' ? queueLink(link.name) : `/${link.view}`);
+const place = (link) => (link.view === 'queue' ? queueLink(link.name, link.kind) : `/${link.view}`);
 
 function line(entry, context) {
   return el('li', null, el('span', null, icon(entry.status, `is-${entry.status}`), el('span', { class: 'unseen' }, entry.status)),

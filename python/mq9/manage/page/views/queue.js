@@ -31,8 +31,11 @@ function groups(data) {
     el('td', { class: 'number', 'data-label': 'Used' }, `${duration(group.used_s)} ago`),
     el('td', { class: 'number', 'data-label': 'Members' }, members(group))));
   const columns = [['Group'], ['Behind', 'number'], ['In flight', 'number'], ['Given again', 'number'], ['Acks /s', 'number'], ['Used', 'number'], ['Members', 'number']];
-  return panel([el('h2', null, 'Groups'), el('span', { class: 'note third' }, plural(data.consumers, 'group'))],
-    rows.length ? table('Groups', columns, rows) : empty('No group reads here', el('p', null, 'The mailbox keeps its messages until somebody fetches them.')));
+  const [word, one] = data.kind === 'stream' ? ['Consumers', 'consumer'] : ['Groups', 'group'];
+  columns[0] = [data.kind === 'stream' ? 'Consumer' : 'Group'];
+  const beyond = data.consumers > rows.length ? `, the first ${rows.length} are shown` : '';
+  return panel([el('h2', null, word), el('span', { class: 'note third' }, plural(data.consumers, one), beyond)],
+    rows.length ? table(word, columns, rows) : empty(`No ${one} reads here`, el('p', null, `The ${data.kind} keeps its messages until somebody ${data.kind === 'stream' ? 'makes a consumer' : 'fetches them'}.`)));
 }
 
 function messages(data, context) {
@@ -77,8 +80,9 @@ function deleteOne(message, context) {
 
 export const queue = {
   async load(context, signal) {
-    const { name: address = '', show = 'newest', after } = context.query;
-    const details = await get(path('queues', address), {}, signal);
+    const { name: address = '', show = 'newest', after, kind } = context.query;
+    const details = await get(path('queues', address), { kind }, signal);
+    if (details.kind === 'stream') return { ...details, messages: [] };
     const wanted = { limit: LIMIT, after };
     if (show !== 'newest') wanted[show] = true;
     const found = await get(`${path('queues', address)}/messages`, wanted, signal);
@@ -87,25 +91,26 @@ export const queue = {
   },
   draw(data, context) {
     const button = (word, act, kind = '') => el('button', { type: 'button', class: `button ${kind}`, disabled: !context.canChange, onclick: act }, kind ? icon('send') : null, word);
+    const isStream = data.kind === 'stream';
     const removed = (problem) => (problem ? context.refresh() : context.go('/queues'));
     return [
       el('nav', { class: 'note third', 'aria-label': 'Path' }, el('a', { href: '/queues' }, 'Queues'), ' /'),
       el('div', { class: 'head' }, el('h1', { class: 'code' }, el('bdi', null, shown(data.name))),
         el('button', { type: 'button', class: 'button small square quiet', 'aria-label': 'Copy the name', onclick: () => copy(data.name) }, icon('copy')),
-        data.policy.retention === 'work_queue' ? el('span', { class: 'tag' }, 'work queue') : null, data.policy.public ? el('span', { class: 'tag' }, 'public') : null,
+        data.policy.retention === 'work_queue' ? el('span', { class: 'tag' }, 'work queue') : null, data.policy.public ? el('span', { class: 'tag' }, 'public') : null, isStream ? el('span', { class: 'tag' }, 'stream') : null,
         el('span', { class: 'grow' }),
-        context.steers ? [button('Send…', () => send(data.name, context.refresh), 'main'), button('Purge messages…', () => purge(data, context.refresh)), button('Delete queue…', () => remove(data, removed))] : null),
+        context.steers && !isStream ? [button('Send…', () => send(data.name, context.refresh), 'main'), button('Purge messages…', () => purge(data, context.refresh)), button('Delete queue…', () => remove(data, removed))] : null),
       data.desc ? el('p', { class: 'second' }, shown(data.desc)) : null,
       numbers([
-        ['Waiting', count(data.depth), '', outlook(data), whole(data.depth)],
+        [isStream ? 'Messages' : 'Waiting', count(data.depth), '', outlook(data), whole(data.depth)],
         ['Oldest', duration(data.oldest_s), '', data.oldest_s == null ? 'nothing here' : exact(context.now - data.oldest_s)],
         ['In', rate(data.rate_in), '/s', `${count(data.next_id)} so far`],
         ['Out', rate(data.rate_out), '/s', 'left the queue'],
         ['In flight', count(data.in_flight), '', data.policy.max_ack_pending ? `of at most ${count(data.policy.max_ack_pending)} a group` : 'given out, not acknowledged'],
         ['Delayed', count(data.delayed), '', size(data.bytes)],
       ]),
-      el('div', { class: 'columns lanes-groups' }, lanes(data), groups(data)),
-      messages(data, context),
+      isStream ? [groups(data), panel(null, empty('A stream of JetStream', el('p', null, 'Its messages and settings are shown by the tools of NATS:'), el('pre', { tabindex: '0' }, `nats stream view ${shown(data.name)}\nnats stream info ${shown(data.name)}`)))]
+        : [el('div', { class: 'columns lanes-groups' }, lanes(data), groups(data)), messages(data, context)],
     ];
   },
 };
