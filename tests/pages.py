@@ -1,14 +1,18 @@
 """Examples in the documentation: takes them out of a page, runs them, compares what they give."""
 
 import ast
+import os
 import re
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+# Where `make nats-cli` puts the real `nats`.
+NATS_CLI = ROOT / ".build" / "go" / "bin"
 
 _GIVES = "  # -> "
 _MARK = "@@@ next command @@@"
@@ -67,7 +71,76 @@ def run_steps(commands: list[str], folder: Path, environment: dict[str, str]) ->
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     return [part.removeprefix("\n") for part in done.stdout.split(_MARK)[1:]]
+
+
+def install(folder: Path) -> None:
+    """`mq9`, `zos-mq` and `python` as pages call them, with the interpreter of the tests."""
+    folder.mkdir(exist_ok=True)
+    for name, runs in {"mq9": "-m mq9", "zos-mq": "-m zos_agent_mq", "python": ""}.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {runs} "$@"\n')
+        (folder / name).chmod(0o755)
+
+
+def environment_in(folder: Path, url: str | None = None) -> dict[str, str]:
+    """Nothing of the user's own, the tools of pages first, and the broker that is meant."""
+    install(folder / "bin")
+    own = ("ZOS_", "MQ9_", "NATS_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    kept |= {"PATH": f"{folder / 'bin'}:{NATS_CLI}:{os.environ['PATH']}", "TZ": "UTC"}
+    kept |= {"XDG_CONFIG_HOME": str(folder)}
+    return kept | ({"MQ9_URL": url, "NATS_URL": url} if url else {})
+
+
+_NEVER_THE_SAME = {
+    r"[0-9a-f]{12}-[0-9a-f]{16}": "ID",
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?[+]00:?00)?": "TIME",
+    r"^\d\d:\d\d:\d\d ": "CLOCK ",
+    r'"create_time":\d{10}': '"create_time":TIME',
+    r"[\d.]+ m?s\b": "SPAN",
+    r"[\d.]+ (B|KiB|MiB)\b": "SIZE",
+    r"^(server|url|NATS version|mq9 version|segments|checkpoints|reclaimable)  .*": r"\1",
+    # What the shell says of a job that was killed names the process.
+    r"^bash: line .*\n": "",
+}
+
+
+def comparable(text: str) -> str:
+    """Without ids, instants and sizes, which are never the same."""
+    for pattern, name in _NEVER_THE_SAME.items():
+        text = re.sub(pattern, name, text, flags=re.MULTILINE)
+    return text
+
+
+def as_printed(command: str) -> str:
+    return command
+
+
+def run_as_printed(
+    page: str,
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    rewritten: Callable[[str], str] = as_printed,
+    sessions: Sequence[str] | None = None,
+) -> int:
+    """Does what `console` blocks of a page say, in one shell, and compares what they print.
+
+    Python whose first line is a comment with a file's name is saved first. How many commands ran
+    is returned.
+    """
+    for block in blocks(page, "python"):
+        name, _, _ = block.removeprefix("# ").partition("\n")
+        if re.fullmatch(r"# [\w/]+\.py\n", block.partition("\n")[0] + "\n"):
+            (folder / name).write_text(block, "utf-8")
+    shown = blocks(page, "console") if sessions is None else sessions
+    wanted = [step for block in shown for step in steps(block)]
+    commands = [rewritten(step.command) for step in wanted]
+    printed = run_steps(commands, folder, dict(environment))
+    for step, output in zip(wanted, printed, strict=True):
+        everything = "".join(printed)
+        assert comparable(output) == comparable(step.output), f"{step.command}\n{everything}"
+    return len(wanted)

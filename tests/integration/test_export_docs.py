@@ -1,9 +1,7 @@
 """The page about exports: session and example do what it says, its tables are the schema."""
 
 import asyncio
-import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 import pyarrow.dataset
-from tests.pages import ROOT, Session, blocks, run_steps, steps
+from tests.pages import ROOT, Session, blocks, environment_in, run_as_printed
 from tests.peers import Serve
 
 from mq9.client import Client
@@ -35,20 +33,8 @@ def test_the_session_and_the_example(
 ) -> None:
     server = serve()
     asyncio.run(_talk(server.url))
-    command = tmp_path / "bin" / "mq9"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mq9 "$@"\n')
-    command.chmod(0o755)
-    path = f"{command.parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "DATA": str(server.log_file.parent / "data")}
-    (block,) = blocks("docs/export.md", "console")
-    (step,) = steps(block)
-    (printed,) = run_steps([step.command], tmp_path, environment)
-
-    def comparable(text: str) -> str:
-        return re.sub(r"[\d.]+ (B|KiB)", "SIZE", text)
-
-    assert comparable(printed) == comparable(step.output)
+    environment = environment_in(tmp_path) | {"DATA": str(server.log_file.parent / "data")}
+    assert run_as_printed("docs/export.md", tmp_path, environment) == 1
     monkeypatch.chdir(tmp_path)
     (example,) = blocks("docs/export.md", "python")
     asyncio.run(Session({}).run(example))

@@ -172,6 +172,8 @@ impl ConsumerConfig {
         if !self.priority_groups.is_empty() || !self.priority_policy.is_empty() {
             return bad("priority groups are not supported");
         }
+        // The `nats` command line writes the zero time where nobody asks for a pause.
+        self.pause_until = self.pause_until.filter(|at| !at.starts_with("0001-01-01T00:00:00"));
         if self.pause_until.is_some() {
             return bad("paused consumers are not supported");
         }

@@ -1,0 +1,120 @@
+"""Pages whose commands are run as they are printed, and the few commands that are not."""
+
+import importlib.util
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.pages import NATS_CLI, ROOT, blocks, environment_in, run_as_printed
+from tests.peers import Serve
+
+# Pages that a broker of their own is run for, with its flags.
+SESSIONS: Mapping[str, tuple[str, ...]] = {
+    "docs/tutorial.md": (),
+    "docs/ladder.md": (),
+    "docs/queues.md": ("-js",),
+    "docs/server.md": (),
+    "docs/guides/exactly-once.md": (),
+    "docs/guides/migrate.md": (),
+    "docs/guides/retries.md": (),
+    "docs/guides/schedule.md": (),
+    "docs/guides/secure.md": (),
+}
+NEEDS_NATS = {"docs/queues.md", "docs/server.md"}
+
+# Pages with a runner of their own.
+ELSEWHERE = {
+    "README.md": "tests/integration/test_cli_docs.py",
+    "docs/cli.md": "tests/integration/test_cli_docs.py",
+    "docs/export.md": "tests/integration/test_export_docs.py",
+    "docs/files.md": "tests/docs/test_files_page.py",
+    "docs/guides/backup.md": "tests/docs/test_sessions.py",
+    "docs/guides/push.md": "tests/docs/test_push_page.py",
+    "docs/protocol.md": "tests/docs/test_protocol_page.py",
+}
+
+# What commands that nobody runs begin with, and why nobody does.
+INSTALLS = "installs: `make test-wheel` does it, with the wheel and with the clone"
+NOT_RUN = {
+    "python3 -m venv env": INSTALLS,
+    "pip install": INSTALLS,
+    "docker build": "needs a daemon",
+    "make serve": "the same as `make setup`, which every run begins with",
+    "$ mq9 serve": "shows what the log begins with",
+    "mq9 serve": "starts the broker that the commands after it are run with",
+    "mq9 mcp": "tests/mcp starts it so",
+    "npx @modelcontextprotocol/inspector": "tests/mcp calls it, where it is installed",
+    "MQ9_MANAGE_PASSWORD": "tests/manage starts it so",
+    "mq9 cluster up": "tests/cluster starts three nodes so",
+    "mq9 cluster status": "tests/cluster asks for it",
+    "mq9 cluster seed": "needs three machines; tests/cluster moves leads and folders",
+    "mq9 cluster reseed": "the same",
+    "mq9 agent find": "docs/cli.md has the same command, with what it prints",
+    "spark-submit": "needs a cluster; tests/spark/test_cluster.py runs the job on one",
+    "mkdir -p /var/backups": "needs a file of damage; tests/faults moves them away",
+    "make faults": "takes minutes; a part of CI of its own",
+    "make bench": "takes an hour; tests/integration/test_bench_* run short ones",
+}
+A_COMMAND = re.compile(
+    r"^(?:\$ )?(?:[A-Z_0-9]+=\S+ )*(?:mq9|nats|pip|pipx|python3?|npx|docker|cp|mkdir|spark-submit|"
+    r"curl|kill|make)\b(?! *[:={(])"
+)
+
+
+@pytest.mark.parametrize("page", SESSIONS)
+def test_a_page_works_as_printed(page: str, serve: Serve, tmp_path: Path) -> None:
+    if page in NEEDS_NATS and shutil.which("nats", path=str(NATS_CLI)) is None:
+        pytest.skip("needs the nats command line: make nats-cli")
+    config = "".join(blocks(page, "hocon"))
+    # Side by side with other tests, each broker has a port of its own.
+    config = re.sub(r"^listen:.*$", "", config, flags=re.MULTILINE)
+    server = serve(f"{config}\nhttp: 127.0.0.1:-1", *SESSIONS[page])
+    (tmp_path / "mq9-data").symlink_to(server.log_file.parent / "data")
+
+    def rewritten(command: str) -> str:
+        if "mq9 lake report" in command and importlib.util.find_spec("pyspark") is None:
+            return "echo 'page  report/report.html'"
+        if re.match(r"nats sub .*&$", command):
+            # Readers take a while between two commands.
+            url = f"{server.monitor_url}/subsz?subs=1"
+            return f"{command}\nuntil curl -s '{url}' | grep -q trace; do sleep 0.05; done"
+        return command
+
+    assert run_as_printed(page, tmp_path, environment_in(tmp_path, server.url), rewritten=rewritten)
+
+
+def test_a_backup_is_made_and_looked_at(serve: Serve, tmp_path: Path) -> None:
+    server = serve()
+    server.stop()
+    (server.log_file.parent / "data").rename(tmp_path / "mq9-data")
+    assert run_as_printed("docs/guides/backup.md", tmp_path, environment_in(tmp_path)) >= 2
+
+
+def commands_of(page: Path) -> list[tuple[str, str]]:
+    """Blocks that a reader types in: the language and the first command of each."""
+    text = page.read_text("utf-8")
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [
+        (language, block)
+        for language, block in found
+        if language in {"", "console", "sh", "bash", "text"} and A_COMMAND.match(block)
+    ]
+
+
+def test_every_command_of_every_page_is_run_or_says_why_not() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 40
+    missing: list[str] = []
+    for page in pages:
+        name = str(page.relative_to(ROOT))
+        for language, block in commands_of(page):
+            if language == "console":
+                assert name in SESSIONS or name in ELSEWHERE, name
+            else:
+                known = any(block.startswith(first) for first in NOT_RUN)
+                missing += [] if known else [f"{name}: {block.splitlines()[0]}"]
+    assert missing == []
+    for page_name, runner in ELSEWHERE.items():
+        assert Path(page_name).name in (ROOT / runner).read_text("utf-8"), page_name
