@@ -53,15 +53,37 @@ COMMANDS = {
     "MAILBOX.CREATE": (
         *("name", "ttl", "desc", "type", "public", "retention", "ack_wait", "ack_wait_ms"),
         *("max_deliver", "dead_letter", "max_ack_pending", "max_msgs", "max_bytes", "discard"),
-        *("max_age", "max_msg_size"),
+        *("max_age", "max_msg_size", "dedup_window", "group_ttl", "exist_ok", "token"),
     ),
+    "MAILBOX.UPDATE": (
+        *(
+            "ttl",
+            "type",
+            "public",
+            "retention",
+            "max_deliver",
+            "dead_letter",
+            "max_msgs",
+            "max_age",
+        ),
+        *("max_bytes", "discard", "dedup_window", "group_ttl", "token"),
+    ),
+    "MAILBOX.REMOVE": ("token",),
+    "MAILBOX.PURGE": ("token", "group_name"),
+    "MAILBOX.QUERY": ("token", "encoding"),
+    "MAILBOX.DELETE": (),
+    "MAILBOX.MSG": (),
+    "INBOX": (),
+    "BROADCAST": (),
+    "GROUP.REMOVE": ("group_name", "token"),
     "MSG.SEND": (),
     "MSG.FETCH": (
         *("deliver", "from_time", "from_id", "group_name", "member", "force_deliver", "encoding"),
         "config",
     ),
     "MSG.ACK": ("group_name", "mail_address", "msg_id", "msg_ids", "only", "kind", "delay_ms"),
-    "MSG.QUERY": ("key", "tags", "since", "after_id", "limit", "encoding"),
+    "MSG.RACK": (),
+    "MSG.QUERY": ("key", "tags", "since", "after_id", "limit", "encoding", "delayed"),
     "MSG.DELETE": (),
     "PUBLIC.LIST": ("limit", "after"),
     "AGENT.REGISTER": ("mailbox", "name", "description", "tags", "ttl", "skills"),
@@ -70,11 +92,31 @@ COMMANDS = {
     "AGENT.UNREGISTER": ("mailbox",),
     "ADMIN.MAILBOX.LIST": ("limit", "start"),
     "ADMIN.MAILBOX.SHOW": (),
+    "ADMIN.STATUS": (),
+    "ADMIN.ACTIVITY": ("start", "after", "limit"),
+    "ADMIN.ACCESS": (),
+    "ADMIN.DEAD.RESOLVE": ("how",),
+    "ADMIN.DEAD.RESOLVED": ("after", "limit"),
+    "ADMIN.SCHEDULE.NOTE": ("name", "spec", "due", "fired"),
+    "ADMIN.SCHEDULE.LIST": (),
+    "ADMIN.SERVER.VARZ": (),
+    "ADMIN.SERVER.YIELD": ("to",),
+    "ADMIN.SERVER.CONNZ": ("cid", "limit", "offset", "sort", "subs"),
     "NO.SUCH": (),
 }
-OF_A_MAILBOX = ("MSG.", "ADMIN.MAILBOX.SHOW")
-CONFIG = ("num_msgs", "ack_wait_ms", "max_bytes", "min_priority", "format")
-HEADERS = ("priority", "key", "tags", "delay", "ttl", "dead-msg-id", "nonsense")
+OF_A_MAILBOX = (
+    *("MSG.", "ADMIN.MAILBOX.SHOW", "ADMIN.DEAD.RESOLVE", "GROUP.REMOVE", "INBOX", "BROADCAST"),
+    *("MAILBOX.UPDATE", "MAILBOX.REMOVE", "MAILBOX.PURGE", "MAILBOX.QUERY", "MAILBOX.DELETE"),
+    "MAILBOX.MSG",
+)
+OF_A_MESSAGE = ("MSG.DELETE", "MAILBOX.DELETE", "ADMIN.DEAD.RESOLVE")
+# What is sent: a payload of any kind, and headers.
+SENDS = ("MSG.SEND", "MAILBOX.MSG", "INBOX", "BROADCAST")
+CONFIG = ("num_msgs", "ack_wait_ms", "max_bytes", "min_priority", "format", "held", "max_wait_ms")
+HEADERS = (
+    *("priority", "key", "tags", "delay", "ttl", "id", "persist", "dead-msg-id", "nonsense"),
+    *("msg-id", "error"),
+)
 TEXTS = (
     *("earliest", "latest", "from_id", "work_queue", "limits", "g", "urgent", "raw", "json"),
     *("nak", "term", "progress", "base64", "new", "old", "", "\x00", "ça", "\ud800", "x" * 300),
@@ -134,8 +176,10 @@ def command(choose: random.Random) -> bytes:
     subject = PREFIX + name
     if name.startswith(OF_A_MAILBOX):
         subject += f".{choose.choice(ADDRESSES)}"
-    if name == "MSG.DELETE":
+    if name in OF_A_MESSAGE:
         subject += f".{choose.choice((0, 1, 7, 2**64, 'x'))}"
+    if name in ("INBOX", "MAILBOX.MSG"):
+        subject += choose.choice(("", ".normal", ".urgent", ".critical", ".x"))
     fields = COMMANDS[name]
     chosen = choose.sample(fields, choose.randint(0, min(4, len(fields))))
     body: dict[str, object] = {field: value(choose) for field in chosen}
@@ -145,7 +189,7 @@ def command(choose: random.Random) -> bytes:
         body["config"] = {field: value(choose) for field in choose.sample(CONFIG, 2)}
     payload = json.dumps(body).encode()
     block = b""
-    if name == "MSG.SEND":
+    if name in SENDS:
         payload = choose.randbytes(choose.randrange(300))
         said = choose.sample(HEADERS, choose.randrange(3))
         values = [str(choose.choice((*NUMBERS, "urgent", "k", "", "a,b"))) for _ in said]

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.faults import fuzzed
 from tests.mail import Mail
 from tests.peers import Server
 
@@ -19,6 +20,12 @@ def rows() -> list[str]:
     """What Python is to answer."""
     found = ROW.findall(TABLE.read_text())
     return [name for name, by, _ in found if by != "Partition" and name not in FAMILIES]
+
+
+def test_each_command_of_the_table_is_fuzzed() -> None:
+    named = {name.removesuffix(".") for name, _, _ in ROW.findall(TABLE.read_text())}
+    families = {name.removesuffix(".") for name in FAMILIES}
+    assert named - families - fuzzed.COMMANDS.keys() == set()
 
 
 def is_unknown(mail: Mail, command: str) -> bool:

@@ -4,6 +4,7 @@
 #![no_main]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use mq9_core::engine::Engine;
@@ -63,7 +64,7 @@ fn run(parts: &[&[u8]]) -> (Vec<u8>, Vec<u8>, Option<bool>) {
 }
 
 fn settle(engine: &mut Engine, store: &FairLock) {
-    engine.settle(NOW);
+    engine.settle_or_sync(NOW, &|| Duration::ZERO);
     store.lock().sync().expect("a sound disk");
     engine.settle(NOW);
     engine.check_invariants();

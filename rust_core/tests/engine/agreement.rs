@@ -3,6 +3,7 @@
 //!
 //! `PROPTEST_CASES` sets the number of scripts.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -90,6 +91,7 @@ impl World {
             ..Options::default()
         };
         let mut driver = Driver::with(Arc::new(disk.clone()), options, START).unwrap();
+        driver.alone = Some(0);
         let mut model = Model::new(options, START);
         for address in ADDRESSES {
             driver.create(address, policy(address));
@@ -353,7 +355,9 @@ impl World {
         self.settle();
         let now = self.driver.now;
         self.disk = self.disk.crash_strict();
+        let alone = self.driver.alone;
         self.driver = Driver::with(Arc::new(self.disk.clone()), self.options, now).unwrap();
+        self.driver.alone = alone;
         self.model.reopen(now);
         (self.waits, self.latest, self.connections) = (BTreeMap::new(), Lsn::NONE, 0);
         (0..CLIENTS).for_each(|at| self.connect(at));
@@ -361,7 +365,8 @@ impl World {
     }
 
     /// Everybody has said everything, and time passes until nobody waits: nothing is owed, and what was sent is there.
-    fn finish(mut self) {
+    /// Says how often the engine synced by itself what one reply waited for.
+    fn finish(mut self) -> usize {
         for ms in [0, 1300, 0] {
             (0..CLIENTS).for_each(|at| self.step(&Step::ArriveAll { client: at }));
             self.step(&Step::Pass { ms });
@@ -379,6 +384,7 @@ impl World {
         self.step(&Step::Restart);
         self.look_at_everything();
         self.step(&Step::Settle);
+        self.driver.alone.unwrap_or_default()
     }
 
     fn look_at_everything(&mut self) {
@@ -463,12 +469,16 @@ fn play_many(sync: SyncMode) {
     };
     let seed = prop::option::weighted(0.99, any::<u64>().no_shrink());
     let scripts = prop::collection::vec(seed, LENGTH..=LENGTH).prop_map(Script);
+    let alone = Cell::new(0);
     let outcome = TestRunner::new(config).run(&scripts, |script| {
         let mut world = World::new(sync);
         script.steps().for_each(|(_, step)| world.step(&step));
-        world.finish();
+        alone.set(alone.get() + world.finish());
         Ok(())
     });
+    if sync == SyncMode::Always {
+        assert!(alone.get() > 0, "nobody was ever alone");
+    }
     if let Err(failure) = outcome {
         panic!("{failure}");
     }

@@ -1,6 +1,7 @@
 //! Clients of an engine with a store on a simulated disk, and a clock to turn.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mq9_core::disk::Disk;
 use mq9_core::engine::Engine;
@@ -20,6 +21,8 @@ pub struct Driver {
     store: Arc<FairLock>,
     connections: u64,
     requests: u64,
+    /// Settles as a caller that can wait for the disk: how often it synced what one reply waited for.
+    pub alone: Option<usize>,
 }
 
 impl Driver {
@@ -47,7 +50,7 @@ impl Driver {
         let store = Arc::new(FairLock::new(Store::open(disk, options, 42, now)?));
         let (limits, options) = (Limits::default(), served);
         let engine = Engine::new(limits, options, Some(Arc::clone(&store)), 1, moment(now));
-        Ok(Self { engine, now, store, connections: 0, requests: 0 })
+        Ok(Self { engine, now, store, connections: 0, requests: 0, alone: None })
     }
 
     /// The store, as control commands and upkeep use it.
@@ -130,7 +133,14 @@ impl Driver {
 
     /// Ends what waits and lets the replies go that are true. Nothing becomes durable by it.
     pub fn release(&mut self) {
-        self.engine.settle(self.moment());
+        if let Some(times) = self.alone {
+            let durable = self.store().acknowledged();
+            self.engine.settle_or_sync(self.moment(), &|| Duration::ZERO);
+            let synced = self.store().acknowledged() > durable;
+            self.alone = Some(times + usize::from(synced));
+        } else {
+            self.engine.settle(self.moment());
+        }
         self.engine.check_invariants();
     }
 
