@@ -57,6 +57,7 @@ __all__ = [
     "end_process_on_panic",
     "json_select",
     "list_activity",
+    "stream_bytes",
     "stream_detail",
     "stream_names",
     "watch_mailboxes",
@@ -296,6 +297,9 @@ class Export:
 
 def stream_names(store: Store) -> list[str]:
     """The names of streams, in order."""
+
+def stream_bytes(store: Store) -> int:
+    """What all streams take, in bytes."""
 
 def stream_detail(store: Store, name: str, consumers: bool, config: bool) -> str | None:
     """A stream as JSON in the words of nats-server's monitoring; none if it is not there."""
@@ -802,6 +806,7 @@ class Broker:
     def log_protocol(self, handler: Callable[[int, bytes], object] | None) -> None: ...
     def introduce(self, members: str) -> None: ...
     def stats(self) -> BrokerStats: ...
+    def jetstream_requests(self) -> tuple[int, int]: ...
     def connection_stats(self, cids: Sequence[int]) -> list[ConnectionStats]: ...
     def subscriptions(self, cids: Sequence[int]) -> SubscriptionList: ...
 

@@ -8,14 +8,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mq9._core import stream_detail, stream_names
+from mq9._core import stream_bytes, stream_detail, stream_names
 from mq9.server.clock import now_ms, timestamp
 from mq9.server.query import boolean
 from mq9.server.running import Running
 from mq9.server.standalone import ACCOUNT
 
 _NO_BYTES = dict.fromkeys(("memory", "storage", "reserved_memory", "reserved_storage"), 0)
-_API = {"level": 0, "total": 0, "errors": 0}
 _NOT_SERVED = {
     "disabled": True,
     "config": {"max_memory": 0, "max_storage": 0},
@@ -23,10 +22,28 @@ _NOT_SERVED = {
 }
 
 
+def api(running: Running) -> dict[str, int]:
+    """Requests to the API so far."""
+    total, errors = running.broker.jetstream_requests()
+    return {"level": 0, "total": total, "errors": errors}
+
+
+def summary(running: Running) -> dict[str, Any]:
+    """What `/varz` says of JetStream; nothing where it is not served."""
+    if not running.options.jetstream:
+        return {}
+    stats = _NO_BYTES | {"storage": stream_bytes(running.store)}
+    return {
+        "config": _config(running),
+        "stats": {**stats, "accounts": 1, "ha_assets": 0, "api": api(running)},
+        "limits": {},
+    }
+
+
 async def jsz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
     """The document; `consumers`, `config`, `streams`, `accounts` and `acc` ask for more of it."""
     identity = running.identity
-    document = {**_NO_BYTES, "accounts": 0, "ha_assets": 0, "api": _API}
+    document = {**_NO_BYTES, "accounts": 0, "ha_assets": 0, "api": api(running)}
     document |= {"server_id": identity.server_id, "now": timestamp(now_ms())}
     if not running.options.jetstream:
         return document | _NOT_SERVED
@@ -45,7 +62,7 @@ async def jsz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
     if query.get("acc", ACCOUNT) != ACCOUNT:
         return document | {"account_details": []}
     account = {"name": ACCOUNT, "id": ACCOUNT, **_NO_BYTES, "storage": stored}
-    account |= {"accounts": 0, "ha_assets": 0, "api": _API}
+    account |= {"accounts": 0, "ha_assets": 0, "api": api(running)}
     if streams and (consumers or boolean(query, "streams")):
         account["stream_detail"] = streams
     return document | {"account_details": [account]}

@@ -45,7 +45,7 @@ def accountz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
         "update_time": timestamp(running.loaded_ms),
         "expired": False,
         "complete": True,
-        "jetstream_enabled": False,
+        "jetstream_enabled": running.options.jetstream,
         "leafnode_connections": 0,
         "client_connections": len(running.clients),
         "subscriptions": stats.subscriptions,

@@ -56,7 +56,7 @@ class SystemSubjects:
             "host": identity.host,
             "id": identity.server_id,
             "ver": NATS_VERSION,
-            "jetstream": False,
+            "jetstream": self._running.options.jetstream,
             "flags": 0,
         }
 

@@ -13,6 +13,7 @@ from typing import Any
 from mq9 import __version__
 from mq9.server.clock import now_ms, timestamp, uptime
 from mq9.server.info import info_fields
+from mq9.server.jsz import summary
 from mq9.server.running import Running
 
 _PAGE_BYTES = resource.getpagesize()
@@ -67,7 +68,8 @@ def varz(running: Running, usage: Usage, requests: Mapping[str, int]) -> dict[st
         "max_control_line": options.max_control_line,
         "max_payload": options.max_payload,
         "max_pending": options.max_pending,
-        **{name: {} for name in ("cluster", "gateway", "leaf", "mqtt", "websocket", "jetstream")},
+        **{name: {} for name in ("cluster", "gateway", "leaf", "mqtt", "websocket")},
+        "jetstream": summary(running),
         "tls_timeout": _seconds(options.tls.timeout_ms if options.tls else 2000),
         "write_deadline": options.write_deadline_ms * 1_000_000,
         "start": timestamp(running.started_ms),

@@ -245,6 +245,11 @@ impl Broker {
         stats.unwrap_or_default()
     }
 
+    /// Requests to JetStream's API so far, and how many of them were refused.
+    fn jetstream_requests(&self, py: Python<'_>) -> (u64, u64) {
+        self.ask(py, |pump| pump.engine().partition().api_totals()).unwrap_or_default()
+    }
+
     /// Counters of these connections, without those that are gone.
     fn connection_stats(&self, py: Python<'_>, cids: Vec<u64>) -> Vec<ConnectionStats> {
         let found = self.ask(py, move |pump| {

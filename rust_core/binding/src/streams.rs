@@ -17,6 +17,12 @@ pub fn stream_names(py: Python<'_>, store: PyRef<'_, Store>) -> Result<Vec<Strin
     })
 }
 
+/// What all streams take, in bytes.
+#[pyfunction]
+pub fn stream_bytes(py: Python<'_>, store: PyRef<'_, Store>) -> Result<u64> {
+    store.access().read(py, None, |store, _| Ok(store.stream_bytes()))
+}
+
 /// A stream as JSON in the words of nats-server's monitoring; none if there is none of this name.
 #[pyfunction]
 pub fn stream_detail(

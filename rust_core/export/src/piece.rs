@@ -182,6 +182,7 @@ impl<'a> Piece<'a> {
             | Op::ConsumerGiven(_)
             | Op::ConsumerDone(_)
             | Op::ConsumerRemoved(_)
+            | Op::ConsumerReturned(_)
             | Op::Updated(_)
             | Op::GroupReset { .. }
             | Op::GroupRemoved { .. } => Some(()),

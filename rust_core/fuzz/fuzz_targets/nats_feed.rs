@@ -14,6 +14,12 @@ use mq9_core::store::{FairLock, NewMailbox, Options, Store};
 use mq9_core::time::Moment;
 use mq9_sim::SimDisk;
 
+/// A stream, a consumer and messages, for requests to find something.
+const STREAM: &[u8] = b"PUB $JS.API.STREAM.CREATE.S 26\r\n{\"name\":\"S\",\"subjects\":[]}\r\n\
+    PUB $JS.API.CONSUMER.CREATE.S.c 73\r\n\
+    {\"stream_name\":\"S\",\"config\":{\"durable_name\":\"c\",\"ack_policy\":\"explicit\"}}\r\n\
+    PUB S 1\r\nx\r\nPUB S 1\r\ny\r\n";
+
 const NOW: Moment = Moment { wall_us: 1_700_000_000_000_000, mono_us: 1_000_000 };
 
 fuzz_target!(|data: &[u8]| {
@@ -41,11 +47,13 @@ fn run(parts: &[&[u8]]) -> (Vec<u8>, Vec<u8>, Option<bool>) {
     let store = Arc::new(FairLock::new(store.expect("an empty disk")));
     let new = NewMailbox { address: "m", ..NewMailbox::default() };
     store.lock().create_mailbox(&new, NOW.into()).expect("a new mailbox");
-    let mut engine = Engine::new(limits, WireOptions::default(), Some(Arc::clone(&store)), 1, NOW);
+    let options = WireOptions { jetstream: true, ..WireOptions::default() };
+    let mut engine = Engine::new(limits, options, Some(Arc::clone(&store)), 1, NOW);
     engine.front_mut().serve(0, b"$SYS.>");
     let (other, client) = (engine.open(1, false, NOW), engine.open(2, false, NOW));
     let mut closed = None;
     engine.feed(other, b"CONNECT {}\r\nSUB a.> 1\r\nSUB b q 2\r\n", NOW);
+    engine.feed(other, STREAM, NOW);
     decide(&mut engine, client, &mut closed);
     for part in parts {
         engine.feed(client, part, NOW);

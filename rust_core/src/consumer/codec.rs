@@ -5,6 +5,7 @@
 //! | 8      | wall time of creation, in ms                                  |
 //! | 8      | the first message it has not looked at                        |
 //! | 8      | deliveries so far                                             |
+//! | 8      | the number of the last message given, or of the one before    |
 //! | 8, 8   | floor: delivery, message                                      |
 //! | 2, n   | its policy                                                    |
 //! | 2, n   | its configuration, UTF-8                                      |
@@ -12,10 +13,12 @@
 //! | 8 × n  | these                                                         |
 //! | 4      | number of messages that are out                               |
 //! | 20 × n | these: `msg_id` (8), number of the delivery (8), count (4)    |
+//! | 4      | number of those that were returned                            |
+//! | 16 × n | these: `msg_id` (8), wall time at which it comes back (8)     |
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Consumer, ConsumerPolicy, Out, Position, QUEUED};
+use super::{Consumer, ConsumerPolicy, Out, Position};
 use crate::mailbox::ById;
 use crate::wire::bytes::{Put, Reader};
 use crate::wire::op::MAX_ID;
@@ -24,8 +27,9 @@ use crate::wire::op::MAX_ID;
 #[derive(Debug)]
 pub struct ConsumerSnapshot {
     fixed: Vec<u8>,
-    early: VecDeque<u64>,
+    early: BTreeSet<u64>,
     out: ById<Out>,
+    returned: BTreeMap<u64, u64>,
 }
 
 impl ConsumerSnapshot {
@@ -42,6 +46,11 @@ impl ConsumerSnapshot {
             out.put_u64(delivered.number);
             out.put_u32(delivered.count);
         }
+        out.put_u32(self.returned.len() as u32);
+        for (msg_id, due_ms) in &self.returned {
+            out.put_u64(*msg_id);
+            out.put_u64(*due_ms);
+        }
     }
 }
 
@@ -49,16 +58,22 @@ impl Consumer {
     /// The consumer as it is now, to be encoded by another thread. Copies little, however much is out.
     pub fn snapshot(&self) -> ConsumerSnapshot {
         let mut fixed = Vec::new();
-        for number in
-            [self.created_ms, self.next, self.given, self.floor.consumer, self.floor.stream]
-        {
+        for number in [
+            self.created_ms,
+            self.next,
+            self.given,
+            self.last,
+            self.floor.consumer,
+            self.floor.stream,
+        ] {
             fixed.put_u64(number);
         }
         let mut policy = Vec::new();
         self.policy.encode(&mut policy);
         fixed.put_medium(&policy);
         fixed.put_medium(self.config.as_bytes());
-        ConsumerSnapshot { fixed, early: self.early.clone(), out: self.out.clone() }
+        let (early, out, returned) = (self.early.clone(), self.out.clone(), self.returned.clone());
+        ConsumerSnapshot { fixed, early, out, returned }
     }
 
     /// The consumer that these bytes are, all of them. `Ok(None)` if they are not what [`ConsumerSnapshot::encode`]
@@ -67,18 +82,18 @@ impl Consumer {
         let mut from = Reader::new(bytes);
         let Some((numbers, policy, config)) = decode_fixed(&mut from) else { return Ok(None) };
         let Some(policy) = ConsumerPolicy::decode(policy)? else { return Ok(None) };
-        let [created_ms, next, given, floor_consumer, floor_stream] = numbers;
-        let mut consumer = Consumer::new(policy, config, created_ms, next, VecDeque::new());
-        consumer.given = given;
+        let [created_ms, next, given, last, floor_consumer, floor_stream] = numbers;
+        let mut consumer = Consumer::new(policy, config, created_ms, next, BTreeSet::new());
+        (consumer.given, consumer.last) = (given, last);
         consumer.floor = Position { consumer: floor_consumer, stream: floor_stream };
-        let sane = next < MAX_ID && floor_consumer <= given && floor_stream <= next;
+        let sane = next < MAX_ID && floor_consumer <= given && floor_stream <= next && last <= next;
         let read = consumer.decode_lists(&mut from);
         Ok((sane && read.is_some() && from.is_empty()).then_some(consumer))
     }
 
     fn decode_lists(&mut self, from: &mut Reader<'_>) -> Option<()> {
         for _ in 0..from.u32()? {
-            self.early.push_back(from.u64().filter(|msg_id| *msg_id < self.next)?);
+            self.early.insert(from.u64().filter(|msg_id| *msg_id < self.next)?);
         }
         for _ in 0..from.u32()? {
             let (msg_id, number, count) = (from.u64()?, from.u64()?, from.u32()?);
@@ -87,18 +102,24 @@ impl Consumer {
             if !sane || self.out.get(msg_id).is_some() {
                 return None;
             }
-            self.out.insert(msg_id, Out { number, count, deadline_ms: QUEUED });
+            // Whoever opens the store says when it comes back.
+            self.out.insert(msg_id, Out { number, count, back: 0 });
             self.redelivered += usize::from(count > 1);
-            self.begin_deadline(msg_id, QUEUED);
+            self.begin_wait(msg_id, 0);
+        }
+        for _ in 0..from.u32()? {
+            let (msg_id, due_ms) = (from.u64()?, from.u64()?);
+            self.out.get(msg_id)?;
+            self.returned.insert(msg_id, due_ms);
         }
         Some(())
     }
 }
 
-type Fixed<'a> = ([u64; 5], &'a [u8], &'a str);
+type Fixed<'a> = ([u64; 6], &'a [u8], &'a str);
 
 fn decode_fixed<'a>(from: &mut Reader<'a>) -> Option<Fixed<'a>> {
-    let mut numbers = [0; 5];
+    let mut numbers = [0; 6];
     for number in &mut numbers {
         *number = from.u64()?;
     }

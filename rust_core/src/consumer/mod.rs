@@ -1,16 +1,17 @@
 //! A consumer of a stream: what it was given, what it has done with, and what it is to be given again.
 //!
 //! Owns positions, outstanding messages and their deadlines. A message is known by its `msg_id`; clients see that plus
-//! one. Must not know files, connections or who asks. Each `apply_*` method is the effect of a record; deadlines and
-//! the order of what returns are volatile: whoever opens a store says when all that is out comes back.
+//! one. Must not know files, connections beyond their number, or who asks. Each `apply_*` method is the effect of a
+//! record; deadlines and the order of what returns are volatile: whoever opens a store says when all that is out comes
+//! back. What was returned comes back when whoever returned it said, over restarts as well.
 
 mod codec;
 mod policy;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use codec::ConsumerSnapshot;
-pub use policy::{AckPolicy, ConsumerPolicy};
+pub use policy::{AckPolicy, ConsumerPolicy, MAX_POLICY, MAX_TEXT};
 
 use crate::mailbox::{ById, SubjectIx};
 use crate::nats;
@@ -31,12 +32,12 @@ struct Out {
     number: u64,
     /// How often it was delivered.
     count: u32,
-    /// When it comes back, by the monotonic clock; [`QUEUED`] if it has.
-    deadline_ms: u64,
+    /// When it comes back, by the monotonic clock; from [`QUEUED`] on its place among those that have.
+    back: u64,
 }
 
-/// In place of a deadline: it waits to be given again.
-const QUEUED: u64 = u64::MAX;
+/// From here on it is no deadline: it waits to be given again.
+const QUEUED: u64 = 1 << 63;
 
 /// What is remembered of a subject: nothing, or whether it is wanted.
 const UNKNOWN: u8 = 0;
@@ -57,9 +58,11 @@ pub struct Consumer {
     /// The first message it has not looked at.
     next: u64,
     /// Messages before that which it is given first.
-    early: VecDeque<u64>,
+    early: BTreeSet<u64>,
     /// Deliveries so far.
     given: u64,
+    /// The number of the last message that was given for the first time, or of the one before its start.
+    last: u64,
     floor: Position,
     out: ById<Out>,
     /// Those of them that were delivered more than once.
@@ -68,10 +71,15 @@ pub struct Consumer {
     given_up: BTreeSet<u64>,
     /// Messages to come: wanted, and not delivered yet.
     pending: u64,
-    /// What is to be given again, in this order. What is not out or has a deadline by now is passed over.
-    again: VecDeque<u64>,
+    /// When what is out comes back, by `back`: first deadlines, then what is to be given again, in its order.
+    back: BTreeSet<(u64, u64)>,
     queued: usize,
-    deadlines: BTreeSet<(u64, u64)>,
+    /// The next place among what is to be given again.
+    next_place: u64,
+    /// What was returned and not given again, with the wall time at which it is to come back.
+    returned: BTreeMap<u64, u64>,
+    /// Which connection holds a message that was given more than once. Volatile.
+    holders: BTreeMap<u64, u64>,
     wanted: Vec<u8>,
 }
 
@@ -82,9 +90,9 @@ impl Consumer {
         config: &str,
         created_ms: u64,
         next: u64,
-        early: VecDeque<u64>,
+        early: BTreeSet<u64>,
     ) -> Consumer {
-        let start = early.front().copied().unwrap_or(next);
+        let start = early.first().copied().unwrap_or(next);
         Consumer {
             policy,
             config: config.into(),
@@ -93,14 +101,17 @@ impl Consumer {
             next,
             early,
             given: 0,
+            last: start,
             floor: Position { consumer: 0, stream: start },
             out: ById::default(),
             redelivered: 0,
             given_up: BTreeSet::new(),
             pending: 0,
-            again: VecDeque::new(),
+            back: BTreeSet::new(),
             queued: 0,
-            deadlines: BTreeSet::new(),
+            next_place: QUEUED,
+            returned: BTreeMap::new(),
+            holders: BTreeMap::new(),
             wanted: Vec::new(),
         }
     }
@@ -114,8 +125,7 @@ impl Consumer {
 
     /// The last delivery.
     pub fn delivered(&self) -> Position {
-        let stream = self.early.front().copied().unwrap_or(self.next);
-        Position { consumer: self.given, stream }
+        Position { consumer: self.given, stream: self.last }
     }
 
     /// Everything up to here is done with.
@@ -155,7 +165,7 @@ impl Consumer {
 
     /// The message before [`Consumer::next`] that is the next to be given.
     pub fn next_early(&self) -> Option<u64> {
-        self.early.front().copied()
+        self.early.first().copied()
     }
 
     /// There is nothing for it before `next`.
@@ -182,6 +192,11 @@ impl Consumer {
     pub fn out_within(&self, first: u64, len: u64) -> Vec<u64> {
         let within = self.out.iter_from(first).map(|(id, _)| id);
         within.take_while(|id| *id - first < len).collect()
+    }
+
+    /// Whether it has not done with a message, though it is before what it will look at.
+    pub fn has_before_it(&self, msg_id: u64) -> bool {
+        self.out.get(msg_id).is_some() || self.early.contains(&msg_id)
     }
 
     /// The messages that it is given first.
@@ -227,11 +242,7 @@ impl Consumer {
 
     /// A message has gone from the stream: whoever had it has done with it. True if it was out.
     pub fn note_removed(&mut self, msg_id: u64, ix: SubjectIx, subject: &str) -> bool {
-        let early = self.early.iter().position(|id| *id == msg_id);
-        if let Some(at) = early {
-            self.early.remove(at);
-        }
-        if early.is_some() || (msg_id >= self.next && self.wants(ix, subject)) {
+        if self.early.remove(&msg_id) || (msg_id >= self.next && self.wants(ix, subject)) {
             self.pending = self.pending.saturating_sub(1);
         }
         self.apply_done(msg_id)
@@ -242,37 +253,62 @@ impl Consumer {
         self.early.clear();
         self.out = ById::default();
         (self.redelivered, self.queued, self.pending) = (0, 0, 0);
-        self.again.clear();
-        self.deadlines.clear();
+        self.back.clear();
+        self.returned.clear();
+        self.holders.clear();
         self.given_up.clear();
         self.next = self.next.max(next);
+        self.last = self.next;
         self.floor = self.delivered();
     }
 
     /// A message was given to it for the n-th time; if it must be acknowledged, it comes back at `deadline_ms`.
     pub fn apply_given(&mut self, msg_id: u64, count: u32, deadline_ms: u64) {
         self.given += 1;
+        self.returned.remove(&msg_id);
+        self.holders.remove(&msg_id);
+        let back = deadline_ms.min(QUEUED - 1);
         if let Some(out) = self.out.get_mut(msg_id) {
-            let before = *out;
-            (out.count, out.deadline_ms) = (count, deadline_ms);
+            let before = std::mem::replace(out, Out { count, back, ..*out });
             self.redelivered += usize::from(before.count == 1 && count > 1);
-            self.end_deadline(msg_id, before.deadline_ms);
-            self.begin_deadline(msg_id, deadline_ms);
+            self.end_wait(msg_id, before.back);
+            self.begin_wait(msg_id, back);
             return;
         }
         self.pending = self.pending.saturating_sub(1);
+        self.last = msg_id + 1;
         if msg_id >= self.next {
             self.next = msg_id + 1;
-        } else if let Some(at) = self.early.iter().position(|id| *id == msg_id) {
-            self.early.remove(at);
+        } else {
+            self.early.remove(&msg_id);
         }
         if self.policy.ack == AckPolicy::None {
             self.floor = self.delivered();
             return;
         }
-        self.out.insert(msg_id, Out { number: self.given, count, deadline_ms });
+        self.out.insert(msg_id, Out { number: self.given, count, back });
         self.redelivered += usize::from(count > 1);
-        self.begin_deadline(msg_id, deadline_ms);
+        self.begin_wait(msg_id, back);
+    }
+
+    /// A message that is out was returned, to come back at this wall time.
+    pub fn apply_returned(&mut self, msg_id: u64, due_ms: u64) {
+        if self.out.get(msg_id).is_some() {
+            self.returned.insert(msg_id, due_ms);
+        }
+    }
+
+    /// This connection holds a message that is out.
+    pub fn note_holder(&mut self, msg_id: u64, conn: u64) {
+        if self.out.get(msg_id).is_some_and(|out| out.count > 1) {
+            self.holders.insert(msg_id, conn);
+        }
+    }
+
+    /// Whether somebody else was given a message after this connection was given it for the n-th time.
+    pub fn is_late(&self, msg_id: u64, count: u32, conn: u64) -> bool {
+        self.out.get(msg_id).is_some_and(|out| count < out.count)
+            && self.holders.get(&msg_id) != Some(&conn)
     }
 
     /// It has done with a message; false if that was not out.
@@ -299,87 +335,90 @@ impl Consumer {
     fn take(&mut self, msg_id: u64) -> Option<Out> {
         let out = self.out.remove(msg_id)?;
         self.redelivered -= usize::from(out.count > 1);
-        self.end_deadline(msg_id, out.deadline_ms);
+        self.returned.remove(&msg_id);
+        self.holders.remove(&msg_id);
+        self.end_wait(msg_id, out.back);
         Some(out)
     }
 
-    fn begin_deadline(&mut self, msg_id: u64, deadline_ms: u64) {
-        if deadline_ms == QUEUED {
-            self.queued += 1;
-            self.again.push_back(msg_id);
-        } else {
-            self.deadlines.insert((deadline_ms, msg_id));
-        }
+    fn begin_wait(&mut self, msg_id: u64, back: u64) {
+        self.queued += usize::from(back >= QUEUED);
+        self.back.insert((back, msg_id));
     }
 
-    fn end_deadline(&mut self, msg_id: u64, deadline_ms: u64) {
-        if deadline_ms == QUEUED {
-            self.queued -= 1;
-            if self.queued == 0 {
-                self.again.clear();
-            }
-        } else {
-            self.deadlines.remove(&(deadline_ms, msg_id));
-        }
+    fn end_wait(&mut self, msg_id: u64, back: u64) {
+        self.queued -= usize::from(back >= QUEUED);
+        self.back.remove(&(back, msg_id));
     }
 
-    /// A message that is out comes back then, or at once; false if it is not out.
-    pub fn set_deadline(&mut self, msg_id: u64, deadline_ms: Option<u64>) -> bool {
-        let deadline_ms = deadline_ms.unwrap_or(QUEUED);
+    /// A message that is out comes back then, by the monotonic clock; false if it is not out.
+    pub fn set_deadline(&mut self, msg_id: u64, deadline_ms: u64) -> bool {
+        self.set_back(msg_id, deadline_ms.min(QUEUED - 1))
+    }
+
+    /// Whether a message was returned and not given again since.
+    pub fn is_returned(&self, msg_id: u64) -> bool {
+        self.returned.contains_key(&msg_id)
+    }
+
+    /// A message that is out has come back, behind those that have already; false if it is not out.
+    pub fn come_back(&mut self, msg_id: u64) -> bool {
+        if self.out.get(msg_id).is_some_and(|out| out.back >= QUEUED) {
+            return true;
+        }
+        self.next_place += 1;
+        self.set_back(msg_id, self.next_place - 1)
+    }
+
+    fn set_back(&mut self, msg_id: u64, back: u64) -> bool {
         let Some(out) = self.out.get_mut(msg_id) else { return false };
-        let before = std::mem::replace(&mut out.deadline_ms, deadline_ms);
-        if before != deadline_ms {
-            self.end_deadline(msg_id, before);
-            self.begin_deadline(msg_id, deadline_ms);
-        }
+        let before = std::mem::replace(&mut out.back, back);
+        self.end_wait(msg_id, before);
+        self.begin_wait(msg_id, back);
         true
     }
 
     /// When the next message comes back.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.deadlines.first().map(|&(deadline_ms, _)| deadline_ms)
+        self.back.first().map(|&(back, _)| back).filter(|back| *back < QUEUED)
     }
 
-    /// Lets messages come back whose deadline has come, up to `most`; returns how many did.
-    pub fn end_deadlines(&mut self, now_mono_ms: u64, most: usize) -> usize {
-        let due: Vec<u64> = self
-            .deadlines
-            .iter()
-            .take_while(|(deadline_ms, _)| *deadline_ms <= now_mono_ms)
-            .map(|&(_, msg_id)| msg_id)
-            .take(most)
-            .collect();
+    /// Lets messages come back whose deadline has come, up to `most`, and says which.
+    pub fn end_deadlines(&mut self, now_mono_ms: u64, most: usize) -> Vec<u64> {
+        let until = now_mono_ms.min(QUEUED - 1);
+        let due = self.back.iter().take_while(|(back, _)| *back <= until);
+        let due: Vec<u64> = due.map(|&(_, msg_id)| msg_id).take(most).collect();
         for &msg_id in &due {
-            self.set_deadline(msg_id, None);
+            self.come_back(msg_id);
         }
-        due.len()
+        due
     }
 
-    /// The message that is to be given again next.
-    pub fn next_again(&mut self) -> Option<u64> {
-        while let Some(&msg_id) = self.again.front() {
-            if self.out.get(msg_id).is_some_and(|out| out.deadline_ms == QUEUED) {
-                return Some(msg_id);
-            }
-            self.again.pop_front();
-        }
-        None
-    }
-
-    /// Messages to be given again, in their order. What is out of date is among them.
+    /// Messages to be given again, in their order.
     pub fn all_again(&self) -> impl Iterator<Item = u64> + '_ {
-        let is_queued = |id: &u64| self.out.get(*id).is_some_and(|out| out.deadline_ms == QUEUED);
-        self.again.iter().copied().filter(is_queued)
+        self.back.range((QUEUED, 0)..).map(|&(_, msg_id)| msg_id)
     }
 
-    /// After a recovery: forgets what is out of messages that are not there, and lets the rest come back then.
-    pub fn recover(&mut self, is_there: impl Fn(u64) -> bool, deadline_ms: u64) {
+    /// After a recovery: forgets what is out of messages that are not there, and lets the rest come back then, or when
+    /// whoever returned it said.
+    pub fn recover(
+        &mut self,
+        is_there: impl Fn(u64) -> bool,
+        deadline_ms: u64,
+        wall_to_mono: impl Fn(u64) -> u64,
+    ) {
         let all: Vec<u64> = self.out.iter().map(|(msg_id, _)| msg_id).collect();
         for msg_id in all {
-            if is_there(msg_id) {
-                self.set_deadline(msg_id, Some(deadline_ms));
-            } else {
-                self.apply_done(msg_id);
+            match self.returned.get(&msg_id) {
+                _ if !is_there(msg_id) => {
+                    self.apply_done(msg_id);
+                }
+                Some(due_ms) => {
+                    self.set_deadline(msg_id, wall_to_mono(*due_ms));
+                }
+                None => {
+                    self.set_deadline(msg_id, deadline_ms);
+                }
             }
         }
         self.early.retain(|msg_id| is_there(*msg_id));
@@ -387,7 +426,7 @@ impl Consumer {
 
     /// How much a snapshot copies.
     pub fn unshared(&self) -> usize {
-        1 + self.out.unshared() + self.early.len()
+        1 + self.out.unshared() + self.early.len() + self.returned.len()
     }
 
     /// Panics unless what is out, deadlines and counters agree. For tests.
@@ -398,17 +437,18 @@ impl Consumer {
             assert!(out.number <= self.given, "a delivery that was not made");
             assert!(out.number > self.floor.consumer, "{msg_id} is out and done with");
             redelivered += usize::from(out.count > 1);
-            if out.deadline_ms == QUEUED {
-                queued += 1;
-                assert!(self.again.contains(&msg_id), "{msg_id} would not come again");
-            } else {
-                assert!(self.deadlines.contains(&(out.deadline_ms, msg_id)), "no deadline");
-            }
+            queued += usize::from(out.back >= QUEUED);
+            assert!(self.back.contains(&(out.back, msg_id)), "{msg_id} would not come again");
         }
         assert_eq!(self.queued, queued, "messages to be given again");
         assert_eq!(self.redelivered, redelivered, "messages given again");
-        assert_eq!(self.deadlines.len(), self.out.len() - queued, "deadlines");
+        assert_eq!(self.back.len(), self.out.len(), "deadlines, and what is to be given again");
+        assert!(self.back.last().is_none_or(|last| last.0 < self.next_place), "places");
+        for msg_id in self.returned.keys().chain(self.holders.keys()) {
+            assert!(self.out.get(*msg_id).is_some(), "{msg_id} is not out");
+        }
         assert!(self.floor.consumer <= self.given && self.floor.stream <= self.next, "the floor");
+        assert!(self.last <= self.next, "the last delivery");
     }
 }
 

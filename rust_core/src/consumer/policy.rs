@@ -50,6 +50,11 @@ pub struct ConsumerPolicy {
     pub dead_letter_prefix: Option<Box<str>>,
 }
 
+/// The longest text of a policy, in bytes.
+pub const MAX_TEXT: usize = 255;
+/// The longest policy, encoded, in bytes.
+pub const MAX_POLICY: usize = 60_000;
+
 const TEXT: u8 = 128;
 const BACKOFF: u8 = 12;
 const FILTER: u8 = TEXT;
@@ -60,6 +65,18 @@ impl ConsumerPolicy {
     pub fn hold_ms(&self, count: u32) -> u64 {
         let at = (count.max(1) as usize - 1).min(self.backoff_ms.len().saturating_sub(1));
         self.backoff_ms.get(at).copied().unwrap_or(self.ack_wait_ms)
+    }
+
+    /// Why it cannot be recorded, if it cannot.
+    pub fn problem(&self) -> Option<String> {
+        let texts = self.filters.iter().chain(&self.dead_letter_prefix);
+        if let Some(long) = texts.clone().map(|text| text.len()).find(|len| *len > MAX_TEXT) {
+            return Some(format!("a subject of {long} bytes; at most {MAX_TEXT} are allowed"));
+        }
+        let numbers = 9 * (self.numbers().len() + self.backoff_ms.len());
+        let len = numbers + texts.map(|text| 2 + text.len()).sum::<usize>();
+        (len > MAX_POLICY)
+            .then(|| format!("it takes {len} bytes; at most {MAX_POLICY} are allowed"))
     }
 
     fn numbers(&self) -> [(u8, u64); 11] {

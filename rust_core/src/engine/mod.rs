@@ -133,9 +133,10 @@ impl Engine {
 
     fn settle_with(&mut self, now: Moment, alone: Option<Clock<'_>>) {
         self.front.tick(now.mono_us);
-        let front = &self.front;
-        let hears = |cid: u64, subject: &[u8]| front.hears(cid, subject);
-        let settled = self.partition.settle(now.into(), alone, &hears);
+        let settled = self.partition.settle(now.into(), alone, &self.front);
+        for cid in self.partition.take_thirsty() {
+            self.front.wait_for_room(cid);
+        }
         self.partition_due_ms =
             settled.and_then(|settled| Some(now.mono_ms().saturating_add(settled.sleep_ms?)));
         if settled.is_some_and(|settled| !settled.may_reply) {

@@ -92,7 +92,7 @@ pub(super) struct Conn {
     /// Where its last message went, and whether it may publish there.
     pub route: Route,
     pub allowed: bool,
-    /// Which stream wants messages of that subject, by this version of them.
+    /// Which stream wants messages of the subject of `route`, by this version of them.
     pub stream: (u64, Option<u32>),
     /// Where the last answer to it went.
     pub inbox: Route,
@@ -167,7 +167,7 @@ impl Conn {
             sids: HashMap::with_hasher(hasher),
             route: Route::default(),
             allowed: false,
-            stream: (0, None),
+            stream: super::publish::STREAM_UNKNOWN,
             inbox: Route::default(),
             replies: Replies::default(),
             filtered: false,

@@ -128,6 +128,15 @@ pub enum Event {
     },
 }
 
+/// What connections listen to, and how much they can take.
+pub trait Listeners {
+    /// Whether a connection listens to a subject.
+    fn hears(&self, cid: u64, subject: &[u8]) -> bool;
+
+    /// Whether a connection has taken enough of what it was given to be given more.
+    fn takes_more(&self, cid: u64) -> bool;
+}
+
 /// Takes messages to the server's own subjects where they are read, without a copy.
 pub trait Handler {
     /// Carries out a request.
@@ -145,11 +154,11 @@ pub trait Handler {
     }
 
     /// Carries out a request to a subject of JetStream. Unknown if nobody is there to do it.
-    fn jetstream(&mut self, _call: &Call<'_>) -> Handled {
+    fn jetstream(&mut self, _call: &Call<'_>, _listeners: &dyn Listeners) -> Handled {
         Handled::Unknown
     }
 
-    /// Changes whenever [`Handler::stream_of`] may give another answer than before.
+    /// Changes whenever [`Handler::stream_of`] may give another answer than before; 0 if that is always none.
     fn streams_version(&self) -> u64 {
         0
     }

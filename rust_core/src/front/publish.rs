@@ -13,6 +13,8 @@ const RESERVED_REPLIES: [&[u8]; 3] = [b"_R_.", b"_GR_.", b"$JS.ACK."];
 const COMMANDS: [&[u8]; 3] = [RESERVED, b"$JS.", b"$SYS."];
 /// Headers that wish something of the broker begin with it.
 const WISH: &[u8] = b"mq9-";
+/// No version of the streams: which of them wants a subject has not been looked up.
+pub(super) const STREAM_UNKNOWN: (u64, Option<u32>) = (0, None);
 /// Requests to JetStream.
 const JETSTREAM: [&[u8]; 2] = [b"$JS.API.", b"$JS.ACK."];
 
@@ -61,6 +63,7 @@ impl Front {
         if hit != Hit::Same {
             let permissions = conn.terms.permissions.as_ref();
             conn.allowed = permissions.is_none_or(|rules| rules.may_publish(publish.subject));
+            conn.stream = STREAM_UNKNOWN;
         }
 
         let allowed = conn.allowed || conn.may_answer(publish.subject, now_us);
@@ -134,8 +137,7 @@ impl Front {
                     }
                     delivered += served;
                     if self.jetstream {
-                        let same = hit == Hit::Same;
-                        delivered += usize::from(self.give_to_streams(id, &message, same, handler));
+                        delivered += usize::from(self.give_to_streams(id, &message, handler));
                     }
                 }
                 if delivered == 0 && no_responders {
@@ -235,7 +237,7 @@ impl Front {
     }
 
     /// Whether a connection listens to a subject.
-    pub fn hears(&self, cid: u64, subject: &[u8]) -> bool {
+    pub(super) fn listens(&self, cid: u64, subject: &[u8]) -> bool {
         let Some(&id) = self.by_cid.get(&cid) else { return false };
         let mut matches = Matches::new();
         self.router.matches(subject, &mut matches);
@@ -268,7 +270,6 @@ impl Front {
         &mut self,
         id: ConnId,
         message: &Message<'_>,
-        same: bool,
         handler: &mut dyn Handler,
     ) -> bool {
         let Some(conn) = self.conn_mut(id) else { return false };
@@ -276,10 +277,10 @@ impl Front {
         let (headers, payload) = message.content().split_at(message.headers);
         let call = Call { cid: conn.cid, subject, reply, headers, payload };
         if JETSTREAM.iter().any(|start| subject.starts_with(start)) {
-            return handler.jetstream(&call) != Handled::Unknown;
+            return handler.jetstream(&call, self) != Handled::Unknown;
         }
         let version = handler.streams_version();
-        if !same || conn.stream.0 != version {
+        if conn.stream.0 != version {
             conn.stream = (version, handler.stream_of(subject));
         }
         let Some(stream) = conn.stream.1 else { return false };

@@ -3,7 +3,7 @@
 //! Owns the window: how far output may run ahead of a client. Must not know what a mailbox is, nor who reads it.
 
 use super::conn::Phase;
-use super::{ConnId, Front, Handler, Permissions};
+use super::{ConnId, Front, Handler, Listeners, Permissions};
 use crate::nats;
 use crate::router::{SubId, Subscription};
 
@@ -67,7 +67,23 @@ impl Pushing {
     }
 }
 
+impl Listeners for Front {
+    fn hears(&self, cid: u64, subject: &[u8]) -> bool {
+        self.listens(cid, subject)
+    }
+
+    fn takes_more(&self, cid: u64) -> bool {
+        let conn = self.find(cid).and_then(|id| self.conn(id));
+        conn.is_some_and(|conn| conn.pending() <= self.window())
+    }
+}
+
 impl Front {
+    /// Connections that [`Front::take_roomy`] will name.
+    pub fn roomy(&self) -> &[u64] {
+        &self.pushing.roomy
+    }
+
     /// Whether readers are to be told something.
     pub fn has_news_for_readers(&self) -> bool {
         let Pushing { ended, roomy, signs } = &self.pushing;

@@ -4,12 +4,15 @@ use serde::Deserialize;
 
 use super::{JetStream, duration};
 use crate::consumer::AckPolicy;
-use crate::front::{Call, Handled};
-use crate::store::{ConsumerAck, Store};
+use crate::front::{Call, Handled, Listeners};
+use crate::store::{Acked, ConsumerAck, Delivery, Store};
 use crate::time::Now;
 
 /// Subjects of acknowledgements begin like this.
 pub const ACK: &[u8] = b"$JS.ACK.";
+
+/// Told to a connection whose message another was given since. Clients take 503 for an error.
+const LATE: &str = "503 Delivered Again";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -51,7 +54,13 @@ fn delay_ms(text: &[u8]) -> Option<u64> {
 
 impl JetStream {
     /// A consumer says something of a message. Unknown if nobody is there to hear it.
-    pub(super) fn acknowledge(&mut self, store: &mut Store, call: &Call<'_>, now: Now) -> Handled {
+    pub(super) fn acknowledge(
+        &mut self,
+        store: &mut Store,
+        call: &Call<'_>,
+        now: Now,
+        listeners: &dyn Listeners,
+    ) -> Handled {
         let Some(rest) = call.subject.strip_prefix(ACK) else { return Handled::Unknown };
         let Ok(rest) = std::str::from_utf8(rest) else { return Handled::Unknown };
         let tokens: Vec<&str> = rest.split('.').collect();
@@ -66,23 +75,32 @@ impl JetStream {
             return Handled::Unknown;
         }
         let msg_id = tokens[3].parse::<u64>().ok().and_then(|seq| seq.checked_sub(1));
-        let number = tokens[4].parse::<u64>().ok();
-        let (Some(msg_id), Some(number)) = (msg_id, number) else { return Handled::Done };
+        let (count, number) = (tokens[2].parse().ok(), tokens[4].parse().ok());
+        let (Some(msg_id), Some(count), Some(number)) = (msg_id, count, number) else {
+            return Handled::Done;
+        };
+        let wants_to_know = !call.reply.is_empty();
+        let of = Delivery { msg_id, number, count, conn: call.cid, wants_to_know };
         let said = parse(call.payload);
-        let mut heard = true;
+        let mut acked = Ok(Acked::Heard);
         if let Some(said) = &said {
             let done = ConsumerAck::Done;
             let ack = match said {
                 Said::Ack(ack) => ack,
                 Said::Next(_) => &done,
             };
-            heard = matches!(store.consumer_ack(key, (msg_id, number), ack, now), Ok(true));
+            acked = store.consumer_ack(key, &of, ack, now);
         }
         self.tell_events(store, now);
-        if let Some(Said::Next(request)) = said {
-            self.pull_from(store, key, request, call, now);
-        } else if heard {
-            self.answer(call, store.end(), true, Vec::new());
+        match (said, acked) {
+            (_, Ok(Acked::Late)) if wants_to_know => {
+                self.status(call.cid, call.reply, store.end(), LATE);
+            }
+            (Some(Said::Next(request)), _) => {
+                self.pull_from(store, key, request, call, now, listeners);
+            }
+            (_, Ok(Acked::Heard)) => self.answer(call, store.end(), true, Vec::new()),
+            _ => {}
         }
         Handled::Done
     }

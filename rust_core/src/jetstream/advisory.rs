@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Announcement, JetStream, timestamp};
+use crate::front::Call;
 use crate::store::{Store, StreamEvent};
 use crate::time::Now;
 
@@ -59,6 +60,19 @@ impl JetStream {
         }
     }
 
+    /// Stores what streams want of what everybody is told next.
+    pub(super) fn store_advisories(&mut self, store: &mut Store, now: Now) {
+        for told in std::mem::take(&mut self.advisories) {
+            let subject = told.subject.as_bytes();
+            if let Some(ix) = self.stream_of(subject) {
+                let (reply, headers) = (&b""[..], &b""[..]);
+                let call = Call { cid: 0, subject, reply, headers, payload: &told.payload };
+                self.publish(store, ix, &call, now);
+            }
+            self.announcements.push_back(told);
+        }
+    }
+
     fn advise(&mut self, subject: String, kind: &str, mut said: Value, now: Now) {
         self.ids += 1;
         if let Value::Object(members) = &mut said {
@@ -68,6 +82,6 @@ impl JetStream {
             members.insert("timestamp".to_owned(), timestamp(now.wall_ms).into());
         }
         let payload = serde_json::to_vec(&said).unwrap_or_default();
-        self.announcements.push_back(Announcement { subject, payload });
+        self.advisories.push_back(Announcement { subject, payload });
     }
 }

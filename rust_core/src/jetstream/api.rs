@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::consumers::Form;
 use super::{ApiError, JetStream, error};
-use crate::front::{Call, Handled};
+use crate::front::{Call, Handled, Listeners};
 use crate::store::Store;
 use crate::time::Now;
 
@@ -89,15 +89,21 @@ fn kind(tokens: &[&str]) -> Option<&'static str> {
 
 impl JetStream {
     /// Carries out a request. Nobody answers subjects that are not of the API; that is no reason to say so.
-    pub(super) fn request(&mut self, store: &mut Store, call: &Call<'_>, now: Now) -> Handled {
+    pub(super) fn request(
+        &mut self,
+        store: &mut Store,
+        call: &Call<'_>,
+        now: Now,
+        listeners: &dyn Listeners,
+    ) -> Handled {
         let Some(name) = call.subject.strip_prefix(API) else { return Handled::Unknown };
         let Ok(name) = std::str::from_utf8(name) else { return Handled::Done };
         let tokens: Vec<&str> = name.split('.').collect();
         if let ["CONSUMER", "MSG", "NEXT", stream, consumer] = *tokens {
-            return self.pull(store, stream, consumer, call, now);
+            return self.pull(store, (stream, consumer), call, now, listeners);
         }
         let before = store.end();
-        if let Some(answer) = self.carry_out(store, &tokens, call, now) {
+        if let Some(answer) = self.carry_out(store, &tokens, call, now, listeners) {
             self.requests += 1;
             self.errors += u64::from(answer.outcome.is_err());
             let known = store.end();
@@ -112,6 +118,7 @@ impl JetStream {
         tokens: &[&str],
         call: &Call<'_>,
         now: Now,
+        listeners: &dyn Listeners,
     ) -> Option<Answer> {
         let body = call.payload;
         if required_level(call.headers) > LEVEL {
@@ -119,7 +126,7 @@ impl JetStream {
         }
         Some(match *tokens {
             ["INFO"] => self.account(store),
-            ["STREAM", "CREATE", stream] => self.create_stream(store, stream, body, now),
+            ["STREAM", "CREATE", stream] => self.create_stream(store, stream, call, now),
             ["STREAM", "UPDATE", stream] => self.update_stream(store, stream, body, now),
             ["STREAM", "INFO", stream] => self.stream_info(store, stream, body, now),
             ["STREAM", "DELETE", stream] => self.delete_stream(store, stream, now),
@@ -142,7 +149,13 @@ impl JetStream {
             ["CONSUMER", "DURABLE", "CREATE", stream, name] => {
                 self.create_consumer(store, stream, Form::Durable(name), body, now)
             }
-            ["CONSUMER", "INFO", stream, name] => self.consumer_info(store, stream, name, now),
+            ["CONSUMER", "INFO", stream, name] => {
+                // A request whose inbox has gone does not wait any more.
+                if let Ok(key) = self.find_consumer(store, stream, name) {
+                    self.prune(store, key, now, listeners);
+                }
+                self.consumer_info(store, stream, name, now)
+            }
             ["CONSUMER", "DELETE", stream, name] => self.delete_consumer(store, stream, name, now),
             ["CONSUMER", "NAMES", stream] => self.consumer_names(store, stream, body),
             ["CONSUMER", "LIST", stream] => self.consumer_list(store, stream, body, now),

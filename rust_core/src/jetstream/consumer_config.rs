@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::error::{self, ApiError};
-use crate::consumer::{AckPolicy, ConsumerPolicy};
-use crate::nats;
+use crate::consumer::{AckPolicy, ConsumerPolicy, MAX_TEXT};
+use crate::nats::{self, Overlap, PatternSet};
+use crate::store::MAX_CONFIG;
 
 const MS: i64 = 1_000_000;
 const ACK_WAIT: i64 = 30_000 * MS;
@@ -180,6 +181,9 @@ impl ConsumerConfig {
         if self.num_replicas > 1 {
             return Err(error::REPLICAS);
         }
+        if self.text().len() > MAX_CONFIG {
+            return bad("the configuration is longer than 60000 bytes");
+        }
         self.fill_in();
         if self.max_deliver > 0 && self.backoff.len() as i64 > self.max_deliver {
             let why = "max deliver is required to be > length of backoff values";
@@ -276,12 +280,17 @@ impl ConsumerConfig {
             let why = "consumer filter in FilterSubjects cannot be empty";
             return Err(ApiError::consumer(400, 10139, why));
         }
-        for (at, one) in all.iter().enumerate() {
-            let overlaps = |other: &String| nats::overlaps(one.as_bytes(), other.as_bytes());
-            if all[..at].iter().any(overlaps) {
+        match PatternSet::of(all.iter().map(String::as_str)) {
+            Ok(_) => {}
+            Err((_, Overlap::TooMany)) => return Err(error::TOO_MANY_SUBJECTS),
+            Err(_) => {
                 let why = "consumer subject filters cannot overlap";
                 return Err(ApiError::consumer(400, 10138, why));
             }
+        }
+        if self.filters().iter().any(|filter| filter.len() > MAX_TEXT) {
+            let why = "consumer filter subject is longer than 255 bytes";
+            return Err(ApiError::consumer(400, 10093, why));
         }
         if self.filters().iter().any(|filter| !nats::is_valid(filter.as_bytes())) {
             let why = "consumer filter subject is not a valid subject";

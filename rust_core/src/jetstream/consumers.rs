@@ -10,7 +10,7 @@ use super::stream_config::Retention;
 use super::streams::{DETAILS, NAMES, Page, page, parse};
 use super::{JetStream, Served, duration, timestamp};
 use crate::consumer::Position;
-use crate::nats;
+use crate::nats::{Overlap, PatternSet};
 use crate::store::{ConsumerKey, NewConsumer, Store};
 use crate::time::Now;
 
@@ -148,7 +148,8 @@ impl JetStream {
         if request.action == "update" {
             return Err(ApiError::consumer(400, 10149, "consumer does not exist"));
         }
-        if most > 0 && store.consumers(key).len() as i64 >= most {
+        let there = store.stream_info(key).map_or(0, |info| info.consumers);
+        if (most > 0 && there as i64 >= most) || there >= store.max_groups() {
             return Err(ApiError::consumer(400, 10026, "maximum consumers limit reached"));
         }
         check_work_queue(store, served, &config)?;
@@ -284,6 +285,8 @@ fn check_work_queue(
         return Err(ApiError::consumer(400, 10098, "workqueue stream requires explicit ack"));
     }
     let own = config.filters();
+    let own_set = PatternSet::of(own.iter().copied());
+    let mut own_set = own_set.map_err(|_| error::TOO_MANY_SUBJECTS)?;
     for (name, other) in store.consumers(served.key) {
         if *name == *config.name {
             continue;
@@ -293,13 +296,17 @@ fn check_work_queue(
             return Err(ApiError::consumer(400, 10099, why));
         }
         let Some(policy) = store.consumer_policy(other) else { continue };
-        let overlaps = |filter: &str| {
-            let overlaps = |own: &&str| nats::overlaps(own.as_bytes(), filter.as_bytes());
-            own.iter().any(overlaps)
-        };
-        if policy.filters.is_empty() || policy.filters.iter().any(|filter| overlaps(filter)) {
-            let why = "filtered consumer not unique on workqueue stream";
-            return Err(ApiError::consumer(400, 10100, why));
+        let not_unique =
+            Err(ApiError::consumer(400, 10100, "filtered consumer not unique on workqueue stream"));
+        if policy.filters.is_empty() {
+            return not_unique;
+        }
+        for filter in &policy.filters {
+            match own_set.overlap(filter) {
+                Overlap::None => {}
+                Overlap::With(_) => return not_unique,
+                Overlap::TooMany => return Err(error::TOO_MANY_SUBJECTS),
+            }
         }
     }
     if config.deliver_policy != Deliver::All {

@@ -44,8 +44,13 @@ pub const REPLICAS: ApiError =
 pub const WRONG_STREAM: ApiError = known(400, 10060, "expected stream does not match");
 /// The message is larger than the stream allows.
 pub const TOO_LARGE: ApiError = known(400, 10054, "message size exceeds maximum allowed");
+/// The id of the message is longer than can be remembered.
+pub const ID_TOO_LONG: ApiError = known(400, 10003, "Nats-Msg-Id is longer than 255 bytes");
 /// More is asked for than is served.
 pub const API_LEVEL: ApiError = known(412, 10185, "JetStream minimum api level required");
+/// Whether some of the subjects overlap would take too long to find out.
+pub const TOO_MANY_SUBJECTS: ApiError =
+    known(400, 10003, "too many subjects with wildcards to be compared with each other");
 /// There is no such consumer.
 pub const CONSUMER_NOT_FOUND: ApiError = known(404, 10014, "consumer not found");
 /// Messages of the stream stay.
@@ -87,6 +92,18 @@ impl ApiError {
 
 impl From<Error> for ApiError {
     fn from(error: Error) -> ApiError {
-        ApiError::store(error.to_string())
+        let text = error.to_string();
+        match error {
+            Error::QuotaExceeded { setting, .. } if setting.starts_with("max_mailboxes") => {
+                let description = format!("maximum number of streams reached: {text}").into();
+                ApiError { code: 400, err_code: 10027, description }
+            }
+            Error::QuotaExceeded { .. } => {
+                let description =
+                    format!("insufficient storage resources available: {text}").into();
+                ApiError { code: 500, err_code: 10047, description }
+            }
+            _ => ApiError::store(text),
+        }
     }
 }

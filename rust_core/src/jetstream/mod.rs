@@ -12,26 +12,30 @@ mod duration;
 mod error;
 mod monitor;
 mod publish;
+mod pull_queue;
 mod pulls;
 mod stream_config;
 mod streams;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
 pub use consumer_config::ConsumerConfig;
 pub use error::ApiError;
 pub use monitor::{Detail, stream_detail};
-pub use pulls::Hears;
 pub use stream_config::StreamConfig;
 
-use crate::front::{Call, Handled};
+use crate::front::{Call, Handled, Listeners};
 use crate::log::Lsn;
 use crate::protocol::OneMessage;
 use crate::router::{Matches, Router, Sid};
-use crate::store::{Store, StreamKey};
+use crate::store::{ConsumerKey, Store, StreamKey};
 use crate::time::{Moment, Now};
+
+/// What may wait to be sent before nothing more is asked for.
+const MAX_OUTGOING: usize = 16 << 20;
 
 /// A stream's place among those that are served; another's when it is removed.
 pub type StreamIx = u32;
@@ -76,8 +80,13 @@ pub struct JetStream {
     /// Changes whenever a subject may be another stream's.
     version: u64,
     outgoing: Vec<Outgoing>,
+    outgoing_bytes: usize,
+    /// What streams may want before everybody is told.
+    advisories: VecDeque<Announcement>,
     announcements: VecDeque<Announcement>,
-    pulls: pulls::Pulls,
+    pulls: pull_queue::Pulls,
+    /// The consumer whose turn it was last.
+    served_last: Option<ConsumerKey>,
     /// Requests to the API, and those that were refused.
     requests: u64,
     errors: u64,
@@ -93,8 +102,11 @@ impl JetStream {
             router: Router::new(0),
             version: 1,
             outgoing: Vec::new(),
+            outgoing_bytes: 0,
+            advisories: VecDeque::new(),
             announcements: VecDeque::new(),
-            pulls: pulls::Pulls::default(),
+            pulls: pull_queue::Pulls::default(),
+            served_last: None,
             requests: 0,
             errors: 0,
             ids: 0,
@@ -125,15 +137,42 @@ impl JetStream {
     }
 
     /// Carries out a request to the API, or an acknowledgement. Unknown if nobody is there to do it.
-    pub fn call(&mut self, store: &mut Store, call: &Call<'_>, now: Now) -> Handled {
+    pub fn call(
+        &mut self,
+        store: &mut Store,
+        call: &Call<'_>,
+        now: Now,
+        listeners: &dyn Listeners,
+    ) -> Handled {
         if call.subject.starts_with(acks::ACK) {
-            return self.acknowledge(store, call, now);
+            return self.acknowledge(store, call, now, listeners);
         }
-        self.request(store, call, now)
+        self.request(store, call, now, listeners)
+    }
+
+    /// Whether more may be asked for before what was asked for leaves.
+    pub fn has_room(&self) -> bool {
+        self.outgoing_bytes < MAX_OUTGOING
+    }
+
+    /// The connection is a user's from now on, or nobody's.
+    pub fn set_user(&mut self, cid: u64, user: Option<Arc<str>>) {
+        self.pulls.set_user(cid, user);
+    }
+
+    /// Requests to the API so far, and how many of them were refused.
+    pub fn api_totals(&self) -> (u64, u64) {
+        (self.requests, self.errors)
+    }
+
+    /// Panics if what is known of requests is not what the store knows of them. For tests.
+    pub fn check_invariants(&self) {
+        self.pulls.check_invariants();
     }
 
     /// Takes what is to be sent to clients.
     pub fn take_outgoing(&mut self) -> Vec<Outgoing> {
+        self.outgoing_bytes = 0;
         std::mem::take(&mut self.outgoing)
     }
 
@@ -199,8 +238,15 @@ impl JetStream {
         if !call.reply.is_empty() {
             let (cid, inbox) = (call.cid, call.reply.into());
             let message = OneMessage { payload, promises, ..OneMessage::default() };
-            self.outgoing.push(Outgoing { cid, inbox, known, message });
+            self.send(Outgoing { cid, inbox, known, message });
         }
+    }
+
+    fn send(&mut self, outgoing: Outgoing) {
+        let OneMessage { subject, reply, headers, payload, .. } = &outgoing.message;
+        let parts = [subject.len(), reply.len(), headers.len(), payload.len()];
+        self.outgoing_bytes += outgoing.inbox.len() + parts.into_iter().sum::<usize>();
+        self.outgoing.push(outgoing);
     }
 }
 

@@ -130,6 +130,7 @@ fn store_message(
     store.publish_to(served.key, &publish, now).map_err(|why| match why {
         NotPublished::NoStream => error::STREAM_NOT_FOUND,
         NotPublished::TooLarge => error::TOO_LARGE,
+        NotPublished::IdTooLong => error::ID_TOO_LONG,
         NotPublished::MaxMessages => ApiError::store("maximum messages exceeded"),
         NotPublished::MaxBytes => ApiError::store("maximum bytes exceeded"),
         NotPublished::LastSeq(last) => ApiError {

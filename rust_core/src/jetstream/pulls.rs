@@ -1,25 +1,28 @@
-//! Pull requests: they wait, take turns, are answered message by message, and end.
+//! Pull requests: they are answered message by message, some at a time, and end.
 
-use std::collections::{BTreeSet, VecDeque};
-
-use hashbrown::HashMap;
 use serde::Deserialize;
 
 use super::publish::header_block;
+use super::pull_queue::Pull;
 use super::{JetStream, Outgoing, duration};
-use crate::front::{Call, Handled};
+use crate::front::{Call, Handled, Listeners, Permissions};
 use crate::log::Lsn;
 use crate::protocol::OneMessage;
-use crate::store::{ConsumerKey, Offer, Store};
+use crate::store::{ConsumerKey, MOST_GIVEN, Offer, Store};
 use crate::time::Now;
 
-/// Most messages that are given in one go.
-const AT_ONCE: usize = 256;
+/// Most bytes of one consumer that are given in one go.
+const TURN_BYTES: usize = 1 << 20;
+/// Most bytes of all consumers that are given in one go.
+const SETTLED_BYTES: usize = 8 << 20;
 /// Most consumers that are served in one go.
 const CONSUMERS_AT_ONCE: usize = 1024;
-
-/// Whether a connection listens to a subject.
-pub type Hears<'a> = &'a dyn Fn(u64, &[u8]) -> bool;
+/// Most requests that are told something in one go.
+const DUE_AT_ONCE: usize = 1024;
+/// Most requests of a consumer that are looked at to see who is still there.
+const PRUNED_AT_ONCE: usize = 1024;
+/// Most requests that are looked at for one message: those without room for it and those that nobody listens for.
+const TRIED_AT_ONCE: usize = 64;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -29,68 +32,6 @@ struct PullRequest {
     no_wait: bool,
     max_bytes: i64,
     idle_heartbeat: i64,
-}
-
-/// A request that waits for messages.
-#[derive(Debug)]
-struct Pull {
-    cid: u64,
-    inbox: Box<[u8]>,
-    left: u64,
-    bytes_left: Option<u64>,
-    no_wait: bool,
-    delivered: u64,
-    expires_ms: Option<u64>,
-    heartbeat_ms: u64,
-    next_heartbeat_ms: Option<u64>,
-}
-
-/// The requests of one consumer, and when the first of them has something to be told.
-#[derive(Debug, Default)]
-struct Queue {
-    pulls: VecDeque<Pull>,
-    due_ms: Option<u64>,
-}
-
-impl Queue {
-    fn next_due_ms(&self) -> Option<u64> {
-        let times = self.pulls.iter().flat_map(|pull| [pull.expires_ms, pull.next_heartbeat_ms]);
-        times.flatten().min()
-    }
-
-    fn asked(&self) -> u64 {
-        self.pulls.iter().map(|pull| pull.left).sum()
-    }
-}
-
-/// All requests that wait.
-#[derive(Debug, Default)]
-pub(super) struct Pulls {
-    queues: HashMap<ConsumerKey, Queue, foldhash::fast::RandomState>,
-    due: BTreeSet<(u64, ConsumerKey)>,
-}
-
-impl Pulls {
-    fn arm(&mut self, key: ConsumerKey) {
-        let Some(queue) = self.queues.get_mut(&key) else { return };
-        let due_ms = queue.next_due_ms();
-        if due_ms != queue.due_ms {
-            let before = std::mem::replace(&mut queue.due_ms, due_ms);
-            if let Some(before) = before {
-                self.due.remove(&(before, key));
-            }
-            if let Some(due_ms) = due_ms {
-                self.due.insert((due_ms, key));
-            }
-        }
-        if queue.pulls.is_empty() {
-            self.queues.remove(&key);
-        }
-    }
-
-    pub(super) fn next_due_ms(&self) -> Option<u64> {
-        self.due.first().map(|(due_ms, _)| *due_ms)
-    }
 }
 
 fn parse_pull(body: &[u8]) -> Result<PullRequest, String> {
@@ -117,13 +58,13 @@ impl JetStream {
     pub(super) fn pull(
         &mut self,
         store: &mut Store,
-        stream: &str,
-        consumer: &str,
+        (stream, consumer): (&str, &str),
         call: &Call<'_>,
         now: Now,
+        listeners: &dyn Listeners,
     ) -> Handled {
         let Ok(key) = self.find_consumer(store, stream, consumer) else { return Handled::Unknown };
-        self.pull_from(store, key, call.payload, call, now);
+        self.pull_from(store, key, call.payload, call, now, listeners);
         Handled::Done
     }
 
@@ -134,12 +75,13 @@ impl JetStream {
         body: &[u8],
         call: &Call<'_>,
         now: Now,
+        listeners: &dyn Listeners,
     ) {
         if call.reply.is_empty() {
             return;
         }
         let known = store.end();
-        if let Err(status) = self.try_pull(store, key, body, call, now) {
+        if let Err(status) = self.try_pull(store, key, body, call, now, listeners) {
             self.status(call.cid, call.reply, known, &status);
         }
     }
@@ -151,6 +93,7 @@ impl JetStream {
         body: &[u8],
         call: &Call<'_>,
         now: Now,
+        listeners: &dyn Listeners,
     ) -> Result<(), String> {
         store.tick(now);
         let Some(policy) = store.consumer_policy(key) else { return Ok(()) };
@@ -168,74 +111,125 @@ impl JetStream {
             return Err(format!("409 Exceeded MaxRequestMaxBytes of {}", policy.max_bytes));
         }
         let max_waiting = policy.max_waiting as usize;
-        let queue = self.pulls.queues.entry(key).or_default();
         if request.no_wait {
             let there = store.deliverable(key);
             if there == 0 && request.expires <= 0 {
-                self.pulls.arm(key);
                 return Err("404 No Messages".to_owned());
             }
-            if there > 0 && there < queue.asked() {
+            if there > 0 && u128::from(there) < self.pulls.asked(key) {
                 return Err("408 Requests Pending".to_owned());
             }
         }
-        if max_waiting > 0 && queue.pulls.len() >= max_waiting {
+        let is_full = |waiting: usize| max_waiting > 0 && waiting >= max_waiting;
+        if is_full(self.pulls.waiting(key)) {
+            self.prune(store, key, now, listeners);
+        }
+        if is_full(self.pulls.waiting(key)) || self.waits_too_much(store, call.cid) {
             return Err("409 Exceeded MaxWaiting".to_owned());
         }
         let heartbeat_ms = ms(request.idle_heartbeat);
         let after = |ms: u64| (ms > 0).then(|| now.mono_ms.saturating_add(ms));
-        queue.pulls.push_back(Pull {
-            cid: call.cid,
-            inbox: call.reply.into(),
-            left: batch,
-            bytes_left: (max_bytes > 0).then_some(max_bytes),
-            no_wait: request.no_wait,
-            delivered: 0,
-            expires_ms: after(ms(request.expires)),
-            heartbeat_ms,
-            next_heartbeat_ms: after(heartbeat_ms),
-        });
-        self.serve(store, key, now);
+        let mut pull = Pull::new(call.cid, call.subject, call.reply);
+        pull.left = batch;
+        pull.bytes_left = (max_bytes > 0).then_some(max_bytes);
+        pull.no_wait = request.no_wait;
+        pull.expires_ms = after(ms(request.expires));
+        pull.heartbeat_ms = heartbeat_ms;
+        pull.next_heartbeat_ms = after(heartbeat_ms);
+        self.pulls.add(key, pull);
+        self.serve(store, key, now, listeners);
         Ok(())
     }
 
-    /// Gives a consumer's messages to those who wait for them, in turns.
-    fn serve(&mut self, store: &mut Store, key: ConsumerKey, now: Now) {
-        while self.serve_some(store, key, now) {}
-        self.end_of_messages(store, key);
-        let waiting = self.pulls.queues.get(&key).map_or(0, |queue| queue.pulls.len());
-        store.set_waiting(key, waiting, now);
-        self.pulls.arm(key);
-        self.tell_events(store, now);
+    /// Whether the broker, the user or the connection has as many requests that wait as they may have.
+    fn waits_too_much(&self, store: &Store, cid: u64) -> bool {
+        let quotas = store.quotas();
+        let own = self.pulls.of_user(cid);
+        [
+            (quotas.max_waits, store.waiting() + self.pulls.len()),
+            (
+                quotas.max_waits_per_user,
+                own.map_or(0, |(user, pulls)| store.waits_of_user(user) + pulls),
+            ),
+            (quotas.max_waits_per_connection, store.waits_of(cid) + self.pulls.of_conn(cid)),
+        ]
+        .into_iter()
+        .any(|(most, waiting)| most > 0 && waiting >= most)
     }
 
-    fn serve_some(&mut self, store: &mut Store, key: ConsumerKey, now: Now) -> bool {
-        let Some(queue) = self.pulls.queues.get_mut(&key) else { return false };
-        let wanted = usize::try_from(queue.asked()).unwrap_or(AT_ONCE).min(AT_ONCE);
+    /// Requests of a consumer that nobody listens for end.
+    pub(super) fn prune(
+        &mut self,
+        store: &mut Store,
+        key: ConsumerKey,
+        now: Now,
+        listeners: &dyn Listeners,
+    ) {
+        let hears = |pull: &Pull| listeners.hears(pull.cid, &pull.inbox);
+        let before = self.pulls.waiting(key);
+        self.pulls.prune(key, PRUNED_AT_ONCE, hears);
+        let waiting = self.pulls.waiting(key);
+        if waiting < before {
+            store.set_waiting(key, waiting, now);
+        }
+    }
+
+    /// Gives some of a consumer's messages to those who wait for them, in turns. Returns their bytes.
+    fn serve(
+        &mut self,
+        store: &mut Store,
+        key: ConsumerKey,
+        now: Now,
+        listeners: &dyn Listeners,
+    ) -> usize {
+        let before = self.outgoing_bytes;
+        let mut more = true;
+        while more && self.outgoing_bytes - before < TURN_BYTES {
+            more = self.serve_some(store, key, now, listeners);
+        }
+        if more {
+            store.mark_consumer(key);
+        }
+        if store.deliverable(key) == 0 {
+            for pull in self.pulls.take_ending(key) {
+                self.status(pull.cid, &pull.inbox, store.end(), "404 No Messages");
+            }
+        }
+        store.set_waiting(key, self.pulls.waiting(key), now);
+        self.tell_events(store, now);
+        self.outgoing_bytes - before
+    }
+
+    fn serve_some(
+        &mut self,
+        store: &mut Store,
+        key: ConsumerKey,
+        now: Now,
+        listeners: &dyn Listeners,
+    ) -> bool {
+        let wanted = usize::try_from(self.pulls.asked(key)).unwrap_or(MOST_GIVEN).min(MOST_GIVEN);
         if wanted == 0 {
             return false;
         }
         // What cannot be read or written now is tried again with the next message.
-        let Ok(offers) = store.offers(key, wanted, now) else { return false };
+        let Ok(mut offers) = store.offers(key, wanted, now) else { return false };
+        shorten(&mut offers);
         if offers.is_empty() {
             return false;
         }
         let Some(info) = store.consumer_info(key) else { return false };
-        let (stream, headers_only) = (
-            store.stream_of_consumer(key),
-            store.consumer_policy(key).is_some_and(|policy| policy.headers_only),
-        );
+        let stream = store.stream_of_consumer(key);
+        let headers_only = store.consumer_policy(key).is_some_and(|policy| policy.headers_only);
         let fetched = match store.read_offers(key, &offers) {
             Ok(Some(fetched)) => fetched,
             Ok(None) => return true,
             Err(_) => return false,
         };
-        let known = fetched.known();
         let start = format!("$JS.ACK.{stream}.{}", info.name);
         let mut given: Vec<Offer> = Vec::new();
         let mut pending = info.pending;
-        let mut out: Vec<Outgoing> = Vec::new();
-        let mut statuses = Vec::new();
+        let mut out: Vec<(Outgoing, u64)> = Vec::new();
+        let mut more = false;
         for (offer, (meta, message)) in offers.iter().zip(fetched.iter()) {
             let headers = header_block(message.headers);
             let (count, seq, ns) = (offer.count, meta.msg_id + 1, meta.create_ms * 1_000_000);
@@ -245,19 +239,12 @@ impl JetStream {
             let size =
                 (message.key.len() + reply.len() + headers.len() + message.payload.len()) as u64;
             // A request that has no room for it ends, and the next one is tried.
-            while let Some(pull) = queue.pulls.front()
-                && pull.bytes_left.is_some_and(|left| left < size)
-            {
-                if let Some(pull) = queue.pulls.pop_front() {
-                    statuses.push((out.len(), pull));
-                }
-            }
-            let Some(mut pull) = queue.pulls.pop_front() else { break };
-            pull.left -= 1;
-            pull.delivered += 1;
-            pull.bytes_left = pull.bytes_left.map(|left| left - size);
-            pull.next_heartbeat_ms =
-                (pull.heartbeat_ms > 0).then(|| now.mono_ms.saturating_add(pull.heartbeat_ms));
+            let Turn { id, ended, untried } = self.next_turn(key, size, listeners);
+            let known = fetched.known();
+            out.extend(ended.into_iter().map(|pull| (out_of_bytes(&pull, known), u64::MAX)));
+            more |= untried;
+            let Some(id) = id else { break };
+            let Some((cid, inbox)) = self.pulls.given(key, id, size, now.mono_ms) else { break };
             pending = behind;
             let mut one = OneMessage {
                 subject: message.key.as_bytes().into(),
@@ -271,145 +258,208 @@ impl JetStream {
                 one.headers = header_block(&[message.headers, size.as_bytes()].concat());
                 one.payload.clear();
             }
-            let (cid, inbox) = (pull.cid, pull.inbox.clone());
-            out.push(Outgoing { cid, inbox, known, message: one });
+            out.push((Outgoing { cid, inbox, known: fetched.known(), message: one }, meta.msg_id));
             given.push(*offer);
-            if pull.left > 0 {
-                queue.pulls.push_back(pull);
+        }
+        let is_given = store.give(key, &given, now).is_ok();
+        let known = store.shown_when(&fetched);
+        if is_given {
+            let to = out.iter().filter(|(_, msg_id)| *msg_id != u64::MAX);
+            store.note_holders(key, to.map(|(outgoing, msg_id)| (*msg_id, outgoing.cid)));
+        }
+        for (outgoing, msg_id) in out {
+            if msg_id == u64::MAX {
+                self.send(outgoing);
+            } else if is_given {
+                self.send(Outgoing { known, ..outgoing });
+            } else {
+                // The log takes nothing now: nobody is given anything, and those who would have been may ask again.
+                let Outgoing { cid, inbox, .. } = outgoing;
+                let theirs = self.pulls.theirs(cid).into_iter();
+                for (of, id) in theirs.filter(|(of, _)| *of == key) {
+                    if self.pulls.get(of, id).is_some_and(|pull| pull.inbox == inbox) {
+                        self.pulls.remove(of, id);
+                    }
+                }
+                self.status(cid, &inbox, known, "408 Request Timeout");
             }
         }
-        if store.give(key, &given, now).is_err() {
-            // The log takes nothing now: nobody is given anything, and those who would have been may ask again.
-            for Outgoing { cid, inbox, .. } in out {
-                queue.pulls.retain(|pull| pull.cid != cid || pull.inbox != inbox);
-                let headers = b"NATS/1.0 408 Request Timeout\r\n\r\n".to_vec();
-                let message = OneMessage { headers, ..OneMessage::default() };
-                self.outgoing.push(Outgoing { cid, inbox, known, message });
+        is_given && (more || !given.is_empty())
+    }
+
+    /// Whose turn it is to be given a message of `size` bytes. Requests that nobody listens for end; those of
+    /// connections that take nothing now wait until these do.
+    fn next_turn(&mut self, key: ConsumerKey, size: u64, listeners: &dyn Listeners) -> Turn {
+        let mut turn = Turn { id: None, ended: Vec::new(), untried: false };
+        for _ in 0..TRIED_AT_ONCE {
+            let Some((id, pull)) = self.pulls.take_turn(key) else { return turn };
+            let cid = pull.cid;
+            if !listeners.hears(cid, &pull.inbox) {
+                self.pulls.remove(key, id);
+            } else if pull.bytes_left.is_some_and(|left| left < size) {
+                turn.ended.extend(self.pulls.remove(key, id));
+            } else if !listeners.takes_more(cid) {
+                self.pulls.put_aside(key, id);
+            } else {
+                turn.id = Some(id);
+                return turn;
             }
-            return false;
         }
-        let more = !given.is_empty();
-        let mut statuses = statuses.into_iter().peekable();
-        for (at, outgoing) in out.into_iter().enumerate() {
-            while let Some((_, pull)) = statuses.next_if(|(before, _)| *before <= at) {
-                self.out_of_bytes(&pull, known);
-            }
-            self.outgoing.push(outgoing);
-        }
-        for (_, pull) in statuses {
-            self.out_of_bytes(&pull, known);
-        }
-        more
+        turn.untried = true;
+        turn
     }
 
-    fn out_of_bytes(&mut self, pull: &Pull, known: Lsn) {
-        let status = with_pending("409 Message Size Exceeds MaxBytes", pull);
-        self.status(pull.cid, &pull.inbox, known, &status);
-    }
-
-    /// Requests that do not wait end where the messages end.
-    fn end_of_messages(&mut self, store: &Store, key: ConsumerKey) {
-        if store.deliverable(key) > 0 {
-            return;
-        }
-        let Some(queue) = self.pulls.queues.get_mut(&key) else { return };
-        let is_over = |pull: &Pull| pull.no_wait && pull.delivered > 0;
-        let (over, rest): (VecDeque<Pull>, _) =
-            std::mem::take(&mut queue.pulls).into_iter().partition(is_over);
-        queue.pulls = rest;
-        for pull in over {
-            self.status(pull.cid, &pull.inbox, store.end(), "404 No Messages");
-        }
-    }
-
-    /// Serves all who may have something to be given or told. Says whether there is more to do at once.
-    pub fn settle(&mut self, store: &mut Store, now: Now, hears: Hears<'_>) -> bool {
+    /// Serves all who may have something to be given or told, some of it at a time. Says whether there is more to do at
+    /// once.
+    pub fn settle(&mut self, store: &mut Store, now: Now, listeners: &dyn Listeners) -> bool {
         self.tell_events(store, now);
-        for _ in 0..CONSUMERS_AT_ONCE {
-            let Some(key) = store.next_ready_consumer() else { break };
-            if let Some(queue) = self.pulls.queues.get_mut(&key) {
-                queue.pulls.retain(|pull| hears(pull.cid, &pull.inbox));
-                self.serve(store, key, now);
+        self.store_advisories(store, now);
+        let mut bytes = 0;
+        // Each at most once: whoever has more goes on when others have had their turn.
+        for _ in 0..store.ready_consumers().min(CONSUMERS_AT_ONCE) {
+            if bytes >= SETTLED_BYTES {
+                break;
+            }
+            let Some(key) = store.next_ready_consumer(self.served_last) else { break };
+            self.served_last = Some(key);
+            if self.pulls.waiting(key) > 0 {
+                bytes += self.serve(store, key, now, listeners);
             }
         }
-        while let Some(&(due_ms, key)) = self.pulls.due.first()
-            && due_ms <= now.mono_ms
-        {
-            self.on_due(store, key, now, hears);
+        for _ in 0..DUE_AT_ONCE {
+            let Some((key, id)) = self.pulls.take_due(now.mono_ms) else { break };
+            self.on_due(store, key, id, now, listeners);
         }
         store.has_ready_consumers()
     }
 
-    /// Some requests of a consumer have expired, or are to be told that all is well.
-    fn on_due(&mut self, store: &mut Store, key: ConsumerKey, now: Now, hears: Hears<'_>) {
-        let Some(queue) = self.pulls.queues.get_mut(&key) else { return };
-        let last = store.consumer_info(key).map(|info| info.delivered).unwrap_or_default();
-        let mut told = Vec::new();
-        queue.pulls.retain_mut(|pull| {
-            if !hears(pull.cid, &pull.inbox) {
-                return false;
-            }
-            if pull.expires_ms.is_some_and(|at| at <= now.mono_ms) {
-                let status = if pull.no_wait && pull.delivered > 0 {
-                    "404 No Messages".to_owned()
-                } else {
-                    with_pending("408 Request Timeout", pull)
-                };
-                told.push((pull.cid, pull.inbox.clone(), status));
-                return false;
-            }
-            if pull.next_heartbeat_ms.is_some_and(|at| at <= now.mono_ms) {
-                pull.next_heartbeat_ms = Some(now.mono_ms.saturating_add(pull.heartbeat_ms));
-                let status = format!(
-                    "100 Idle Heartbeat\r\nNats-Last-Consumer: {}\r\nNats-Last-Stream: {}",
-                    last.consumer, last.stream
-                );
-                told.push((pull.cid, pull.inbox.clone(), status));
-            }
-            true
-        });
-        let waiting = queue.pulls.len();
-        for (cid, inbox, status) in told {
+    /// A connection that could take no more has room again: its requests go on. Says whether there are any.
+    pub fn go_on_with(&mut self, store: &mut Store, cid: u64) -> bool {
+        let back = self.pulls.put_back(cid);
+        back.iter().for_each(|key| store.mark_consumer(*key));
+        !back.is_empty()
+    }
+
+    /// Connections whose requests were put aside until they have room, since this was asked.
+    pub fn take_thirsty(&mut self) -> Vec<u64> {
+        self.pulls.take_thirsty()
+    }
+
+    /// A request has expired, or is to be told that all is well.
+    fn on_due(
+        &mut self,
+        store: &mut Store,
+        key: ConsumerKey,
+        id: u64,
+        now: Now,
+        listeners: &dyn Listeners,
+    ) {
+        let Some(pull) = self.pulls.get(key, id) else { return };
+        let (cid, inbox) = (pull.cid, pull.inbox.clone());
+        let is_over = pull.expires_ms.is_some_and(|at| at <= now.mono_ms);
+        let hears = listeners.hears(cid, &inbox);
+        if hears && !is_over {
+            let last = store.consumer_info(key).map(|info| info.delivered).unwrap_or_default();
+            let status = format!(
+                "100 Idle Heartbeat\r\nNats-Last-Consumer: {}\r\nNats-Last-Stream: {}",
+                last.consumer, last.stream
+            );
+            self.status(cid, &inbox, store.end(), &status);
+            self.pulls.beat(key, id, now.mono_ms);
+            return;
+        }
+        let Some(pull) = self.pulls.remove(key, id) else { return };
+        if hears {
+            let status = if pull.no_wait && pull.delivered > 0 {
+                "404 No Messages".to_owned()
+            } else {
+                with_pending("408 Request Timeout", &pull)
+            };
             self.status(cid, &inbox, store.end(), &status);
         }
-        store.set_waiting(key, waiting, now);
-        self.pulls.arm(key);
+        store.set_waiting(key, self.pulls.waiting(key), now);
     }
 
     /// A consumer has gone: whoever waits for its messages is told.
     pub(super) fn end_pulls(&mut self, key: ConsumerKey, known: Lsn) {
-        let Some(queue) = self.pulls.queues.get_mut(&key) else { return };
-        for pull in std::mem::take(&mut queue.pulls) {
+        for pull in self.pulls.take_all(key) {
             self.status(pull.cid, &pull.inbox, known, "409 Consumer Deleted");
         }
-        self.pulls.arm(key);
+    }
+
+    /// Ends the requests of a connection that these rules do not allow, and says where they were asked.
+    pub fn enforce(
+        &mut self,
+        store: &mut Store,
+        cid: u64,
+        rules: &Permissions,
+        now: Now,
+    ) -> Vec<Vec<u8>> {
+        let mut ended = Vec::new();
+        for (key, id) in self.pulls.theirs(cid) {
+            let allowed = |pull: &Pull| rules.may_publish(&pull.subject);
+            if self.pulls.get(key, id).is_none_or(allowed) {
+                continue;
+            }
+            if let Some(pull) = self.pulls.remove(key, id) {
+                self.status(cid, &pull.inbox, store.end(), "409 Permission Ended");
+                ended.push(pull.subject.into_vec());
+            }
+            store.set_waiting(key, self.pulls.waiting(key), now);
+        }
+        ended
     }
 
     /// A connection has closed: its requests end.
     pub fn disconnect(&mut self, store: &mut Store, cid: u64, now: Now) {
-        let is_theirs = |queue: &Queue| queue.pulls.iter().any(|pull| pull.cid == cid);
-        let queues = self.pulls.queues.iter();
-        let theirs: Vec<ConsumerKey> =
-            queues.filter(|(_, queue)| is_theirs(queue)).map(|(key, _)| *key).collect();
-        for key in theirs {
-            if let Some(queue) = self.pulls.queues.get_mut(&key) {
-                queue.pulls.retain(|pull| pull.cid != cid);
-                store.set_waiting(key, queue.pulls.len(), now);
-            }
-            self.pulls.arm(key);
+        for (key, id) in self.pulls.theirs(cid) {
+            self.pulls.remove(key, id);
+            store.set_waiting(key, self.pulls.waiting(key), now);
         }
+        self.pulls.set_user(cid, None);
     }
 
-    fn status(&mut self, cid: u64, inbox: &[u8], known: Lsn, status: &str) {
-        let headers = format!("NATS/1.0 {status}\r\n\r\n").into_bytes();
-        let message = OneMessage { headers, ..OneMessage::default() };
-        self.outgoing.push(Outgoing { cid, inbox: inbox.into(), known, message });
+    pub(super) fn status(&mut self, cid: u64, inbox: &[u8], known: Lsn, status: &str) {
+        self.send(status_to(cid, inbox, known, status));
     }
 
     /// When something is to be done without being asked, in ms of the monotonic clock.
     pub fn next_due_ms(&self) -> Option<u64> {
         self.pulls.next_due_ms()
     }
+}
+
+/// Whose turn it is.
+struct Turn {
+    /// The request, if there is one.
+    id: Option<u64>,
+    /// Those that have no room for the message, and end.
+    ended: Vec<Pull>,
+    /// There are more that could be tried.
+    untried: bool,
+}
+
+/// No more messages at once than their bytes allow, but one.
+fn shorten(offers: &mut Vec<Offer>) {
+    let mut bytes = 0;
+    let fits = offers.iter().take_while(|offer| {
+        let before = bytes;
+        bytes += offer.bytes() as usize;
+        before < TURN_BYTES
+    });
+    let count = fits.count();
+    offers.truncate(count);
+}
+
+fn status_to(cid: u64, inbox: &[u8], known: Lsn, status: &str) -> Outgoing {
+    let headers = format!("NATS/1.0 {status}\r\n\r\n").into_bytes();
+    let message = OneMessage { headers, ..OneMessage::default() };
+    Outgoing { cid, inbox: inbox.into(), known, message }
+}
+
+fn out_of_bytes(pull: &Pull, known: Lsn) -> Outgoing {
+    let status = with_pending("409 Message Size Exceeds MaxBytes", pull);
+    status_to(pull.cid, &pull.inbox, known, &status)
 }
 
 fn with_pending(status: &str, pull: &Pull) -> String {

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{self, ApiError};
 use crate::mailbox::{Discard as Discards, Policy};
-use crate::nats;
+use crate::nats::{self, Overlap, PatternSet};
+use crate::store::MAX_CONFIG;
 use crate::wire::op::MAX_ID;
 
 const MS: i64 = 1_000_000;
@@ -182,6 +183,9 @@ impl StreamConfig {
             return Err(error::STREAM_MISMATCH);
         }
         self.check_unserved()?;
+        if self.text().len() > MAX_CONFIG {
+            return refuse("the configuration is longer than 60000 bytes");
+        }
         if self.sealed {
             return refuse("stream configuration for create can not be sealed");
         }
@@ -258,7 +262,7 @@ impl StreamConfig {
     }
 
     fn check_subjects(&self) -> Result<(), ApiError> {
-        for (at, subject) in self.subjects.iter().enumerate() {
+        for subject in &self.subjects {
             let bytes = subject.as_bytes();
             let has_space = subject.contains([' ', '\t', '\r', '\n', '\0', '\u{c}']);
             if subject.is_empty() || has_space || !nats::is_valid(bytes) {
@@ -268,18 +272,19 @@ impl StreamConfig {
                 let why = "capturing all subjects requires no-ack to be true";
                 return Err(ApiError::stream_config(why));
             }
-            if subject == ">" {
-                continue;
-            }
-            self.check_own_subjects(subject)?;
-            if let Some(other) =
-                self.subjects[..at].iter().find(|other| nats::overlaps(other.as_bytes(), bytes))
-            {
-                let why = format!("subject {other:?} overlaps with {subject:?}");
-                return Err(ApiError::stream_config(why));
+            if subject != ">" {
+                self.check_own_subjects(subject)?;
             }
         }
-        Ok(())
+        let all = self.subjects.iter().map(String::as_str).filter(|subject| *subject != ">");
+        match PatternSet::of(all) {
+            Err((subject, Overlap::With(other))) => {
+                let why = format!("subject {other:?} overlaps with {subject:?}");
+                Err(ApiError::stream_config(why))
+            }
+            Err(_) => Err(error::TOO_MANY_SUBJECTS),
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Refuses subjects of the broker itself.

@@ -10,7 +10,9 @@ use super::api::{Answer, Outcome, members};
 use super::error::{self, ApiError};
 use super::publish::header_block;
 use super::{JetStream, StreamConfig, timestamp};
-use crate::nats;
+use crate::front::Call;
+use crate::mailbox::Policy;
+use crate::nats::{self, Overlap, PatternSet};
 use crate::store::{NewStream, Store, StreamInfo, StreamKey, StreamPurge};
 use crate::time::Now;
 
@@ -104,14 +106,20 @@ impl JetStream {
         &mut self,
         store: &mut Store,
         stream: &str,
-        body: &[u8],
+        call: &Call<'_>,
         now: Now,
     ) -> Answer {
-        Answer::new("stream_create", self.try_create(store, stream, body, now))
+        Answer::new("stream_create", self.try_create(store, stream, call, now))
     }
 
-    fn try_create(&mut self, store: &mut Store, stream: &str, body: &[u8], now: Now) -> Outcome {
-        let config = StreamConfig::parse(body)?;
+    fn try_create(
+        &mut self,
+        store: &mut Store,
+        stream: &str,
+        call: &Call<'_>,
+        now: Now,
+    ) -> Outcome {
+        let config = StreamConfig::parse(call.payload)?;
         if config.name != stream {
             return Err(error::STREAM_MISMATCH);
         }
@@ -123,7 +131,8 @@ impl JetStream {
             return describe(store, served.key, &served.config, now, true);
         }
         self.check_overlap(&config)?;
-        let (text, policy) = (config.text(), config.policy());
+        let owner = self.pulls.user(call.cid).map(Into::into);
+        let (text, policy) = (config.text(), Policy { owner, ..config.policy() });
         let new = NewStream { name: stream, config: &text, policy };
         let key = store.create_stream(&new, now)?;
         let described = describe(store, key, &config, now, true);
@@ -133,13 +142,22 @@ impl JetStream {
     }
 
     fn check_overlap(&self, config: &StreamConfig) -> Result<(), ApiError> {
-        let others = self.served().filter(|served| served.config.name != config.name);
-        let mut theirs = others.flat_map(|served| &served.config.subjects);
-        let overlaps = |other: &String| {
-            let own = config.subjects.iter();
-            own.into_iter().any(|own| nats::overlaps(own.as_bytes(), other.as_bytes()))
+        // A stream may say `>` beside others.
+        let all = config.subjects.iter().map(String::as_str);
+        let own = match all.clone().find(|subject| *subject == ">") {
+            Some(everything) => PatternSet::of([everything]),
+            None => PatternSet::of(all),
         };
-        if theirs.any(overlaps) { Err(error::SUBJECT_OVERLAP) } else { Ok(()) }
+        let mut own = own.map_err(|_| error::TOO_MANY_SUBJECTS)?;
+        let others = self.served().filter(|served| served.config.name != config.name);
+        for theirs in others.flat_map(|served| &served.config.subjects) {
+            match own.overlap(theirs) {
+                Overlap::None => {}
+                Overlap::With(_) => return Err(error::SUBJECT_OVERLAP),
+                Overlap::TooMany => return Err(error::TOO_MANY_SUBJECTS),
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn update_stream(

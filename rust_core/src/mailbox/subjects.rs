@@ -28,6 +28,8 @@ pub struct Known {
     pub first: u64,
     /// None of them is behind this one.
     pub last: u64,
+    /// The message of that number is there.
+    last_is_there: bool,
 }
 
 /// The subjects of a stream.
@@ -49,6 +51,7 @@ impl Subjects {
         if let Some(Some(known)) = self.known.get_mut(ix as usize) {
             known.count += 1;
             known.first = known.first.min(msg_id);
+            known.last_is_there |= msg_id >= known.last;
             known.last = known.last.max(msg_id);
         }
         let (block, at) = place(msg_id);
@@ -66,7 +69,13 @@ impl Subjects {
     fn add(&mut self, subject: &str, msg_id: u64) -> SubjectIx {
         let subject: Arc<str> = subject.into();
         let ix = self.free.pop().unwrap_or(self.known.len() as SubjectIx);
-        let known = Known { subject: Arc::clone(&subject), count: 0, first: msg_id, last: msg_id };
+        let known = Known {
+            subject: Arc::clone(&subject),
+            count: 0,
+            first: msg_id,
+            last: msg_id,
+            last_is_there: true,
+        };
         match self.known.get_mut(ix as usize) {
             Some(place) => *place = Some(known),
             None => self.known.push(Some(known)),
@@ -104,6 +113,11 @@ impl Subjects {
         let (count, subject) = known.as_mut().map(|known| {
             known.count -= 1;
             known.first = if known.first == msg_id { msg_id + 1 } else { known.first };
+            known.last_is_there &= known.last != msg_id;
+            // Where subjects have one message each, the next to go is found at once.
+            if known.count == 1 && known.last_is_there {
+                known.first = known.last;
+            }
             (known.count, Arc::clone(&known.subject))
         })?;
         if count == 0 {

@@ -17,8 +17,8 @@ pub use pending::PendingReplies;
 pub use push::Pushes;
 
 use crate::commands::{Shape, shape_of};
-use crate::front::{Call, Front, Handled, Handler, Permissions, SubId, Subscribing};
-use crate::jetstream::{Announcement, Hears, JetStream};
+use crate::front::{Call, Front, Handled, Handler, Listeners, Permissions, SubId, Subscribing};
+use crate::jetstream::{Announcement, JetStream};
 use crate::log::{Call as CallSync, Lsn, Syncer};
 use crate::protocol::{Refusal, Reply, WireOptions};
 use crate::store::{FairLock, Store, StoreGuard};
@@ -109,6 +109,16 @@ impl Partition {
         Access { handler, jetstream, lock: store.as_deref(), store: None, used, now }
     }
 
+    /// Connections whose pull requests wait until they have room, since this was asked.
+    pub fn take_thirsty(&mut self) -> Vec<u64> {
+        self.jetstream.as_mut().map_or_else(Vec::new, |jetstream| jetstream.take_thirsty())
+    }
+
+    /// Requests to JetStream's API so far, and how many of them were refused.
+    pub fn api_totals(&self) -> (u64, u64) {
+        self.jetstream.as_ref().map_or((0, 0), |jetstream| jetstream.api_totals())
+    }
+
     /// Whether something was asked for since it was settled.
     pub fn is_used(&self) -> bool {
         self.used
@@ -120,13 +130,13 @@ impl Partition {
     }
 
     /// Does what is due, ends long polls, and writes what was logged. Nothing without a store. `alone` is for a caller
-    /// that has nobody else to serve: it may sync what one reply waits for, instead of the sync thread. `hears` says
-    /// whether a connection still listens where it has asked for messages.
+    /// that has nobody else to serve: it may sync what one reply waits for, instead of the sync thread. `listeners` says
+    /// whether a connection still listens where it has asked for messages, and can take them.
     pub fn settle(
         &mut self,
         now: Now,
         alone: Option<Clock<'_>>,
-        hears: Hears<'_>,
+        listeners: &dyn Listeners,
     ) -> Option<Settled> {
         self.used = false;
         let mut store = self.store.as_ref()?.lock_if_open()?;
@@ -134,8 +144,11 @@ impl Partition {
         more |= self.handler.collect(&mut store, now);
         let mut pulls_due_ms = None;
         if let Some(jetstream) = &mut self.jetstream {
-            more |= jetstream.settle(&mut store, now, hears);
-            pulls_due_ms = jetstream.next_due_ms().map(|at| at.saturating_sub(now.mono_ms));
+            // Nobody asked for it just now: it waits until what was asked for has left.
+            if self.handler.replies().is_short() {
+                more |= jetstream.settle(&mut store, now, listeners);
+                pulls_due_ms = jetstream.next_due_ms().map(|at| at.saturating_sub(now.mono_ms));
+            }
             self.handler.send_all(jetstream.take_outgoing());
         }
         let syncer = store.syncer();
@@ -210,8 +223,14 @@ impl Partition {
             return self.handler.retry_in_ms(now);
         }
         let mut store = self.store.as_ref()?.lock_if_open()?;
+        let mut again = false;
+        if let Some(jetstream) = &mut self.jetstream {
+            for cid in front.roomy() {
+                again |= jetstream.go_on_with(&mut store, *cid);
+            }
+        }
         let end = store.end();
-        let more = self.handler.go_on(&mut store, front, now);
+        let more = again | self.handler.go_on(&mut store, front, now);
         let is_logged = store.end() > end;
         if is_logged {
             // Nobody waits for it. Tried again when it fails, as with everything that was logged.
@@ -257,6 +276,9 @@ impl Partition {
     pub fn set_user(&mut self, cid: u64, user: Option<Arc<str>>) {
         // Without a store nobody waits, and the end of the connection is not told.
         if self.store.is_some() {
+            if let Some(jetstream) = &mut self.jetstream {
+                jetstream.set_user(cid, user.clone());
+            }
             self.handler.set_user(cid, user);
         }
     }
@@ -276,6 +298,7 @@ impl Partition {
     pub fn check_invariants(&self) {
         if let Some(store) = self.store.as_ref().and_then(|store| store.lock_if_open()) {
             self.handler.check_invariants(&store);
+            self.jetstream.iter().for_each(|jetstream| jetstream.check_invariants());
             store.check_invariants();
         }
     }
@@ -331,10 +354,10 @@ impl Handler for Access<'_> {
         open.map_or(0, |(handler, store)| handler.catch_up(store, cid, subscription, now))
     }
 
-    fn jetstream(&mut self, call: &Call<'_>) -> Handled {
+    fn jetstream(&mut self, call: &Call<'_>, listeners: &dyn Listeners) -> Handled {
         let now = self.now;
-        let open = self.streams();
-        open.map_or(Handled::Unknown, |(jetstream, store)| jetstream.call(store, call, now))
+        let Some((jetstream, store)) = self.streams() else { return Handled::Unknown };
+        jetstream.call(store, call, now, listeners)
     }
 
     fn streams_version(&self) -> u64 {
@@ -359,8 +382,14 @@ impl Handler for Access<'_> {
     }
 
     fn enforce(&mut self, cid: u64, rules: &Permissions) -> Vec<Vec<u8>> {
+        let now = self.now;
         let open = self.open();
-        open.map_or_else(Vec::new, |(handler, store)| handler.enforce(store, cid, rules))
+        let mut ended =
+            open.map_or_else(Vec::new, |(handler, store)| handler.enforce(store, cid, rules));
+        if let Some((jetstream, store)) = self.streams() {
+            ended.extend(jetstream.enforce(store, cid, rules, now));
+        }
+        ended
     }
 
     fn subscribe(&mut self, wish: &Subscribing<'_>) -> Result<u64, Option<String>> {
@@ -375,6 +404,8 @@ impl Handler for Access<'_> {
     }
 
     fn has_room(&self, cid: u64, most: usize) -> bool {
-        self.handler.replies().has_room(cid, most) && self.handler.broadcasts().has_room()
+        self.handler.replies().has_room(cid, most)
+            && self.handler.broadcasts().has_room()
+            && self.jetstream.as_ref().is_none_or(|jetstream| jetstream.has_room())
     }
 }

@@ -1,8 +1,8 @@
 //! Consumers of streams: made, given messages, told what became of them, and removed.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
-use super::activity::GroupCounts;
 use super::consumers::ConsumerKey;
 use super::fetch::Unread;
 use super::fetched::Fetched;
@@ -19,16 +19,12 @@ use crate::mailbox::{Entry, Level};
 use crate::time::Now;
 use crate::wire::op::Op;
 use crate::wire::stamp::{Stamp, cause};
-use crate::wire::stream_ops::{
-    ConsumerDone, ConsumerGiven, ConsumerRemoved, ConsumerSet, encode_runs,
-};
+use crate::wire::stream_ops::{ConsumerGiven, ConsumerRemoved, ConsumerSet, encode_runs};
 
 /// Most messages looked at for a consumer at once, wanted or not.
 const LOOKED_AT: usize = 4096;
-/// Most deadlines that end at once.
-const ENDED_AT_ONCE: usize = 1024;
-/// Most messages that a record names.
-const IN_A_RECORD: usize = 128;
+/// Most messages that a record names: so many are given at once, all or none.
+pub const MOST_GIVEN: usize = 128;
 /// How long a consumer that could not be removed waits for the next try.
 const RETRY_MS: u64 = 1000;
 
@@ -68,19 +64,6 @@ impl Offer {
     }
 }
 
-/// What a consumer says of a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ConsumerAck {
-    /// It has done with it.
-    Done,
-    /// It returns it, to be given again after a while or at once.
-    Return(Option<u64>),
-    /// It is still at work.
-    Progress,
-    /// It never wants it again, and why.
-    Terminate(String),
-}
-
 impl Store {
     /// Creates a consumer, or changes the one of this name.
     pub fn set_consumer(
@@ -93,6 +76,9 @@ impl Store {
         check_config(new.config)?;
         let missing = || Error::MailboxNotFound(format!("stream {}", stream.number));
         let index = self.stream_slot(stream).ok_or_else(missing)?;
+        if let Some(problem) = new.policy.problem() {
+            return Err(Error::InvalidField { field: "consumer", problem });
+        }
         let address = self.address_of(index);
         let mut policy = Vec::new();
         new.policy.encode(&mut policy);
@@ -141,7 +127,7 @@ impl Store {
             all.into_iter().filter(|id| !self.state.is_wanted(index, *id)).collect();
         let address = self.address_of(index);
         let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
-        for some in gone.chunks(IN_A_RECORD) {
+        for some in gone.chunks(MOST_GIVEN) {
             let mut encoded = Vec::new();
             ranges::encode_ids(some.iter().copied(), &mut encoded);
             let op = Op::Removed { stamp, cause: cause::CONSUMED, ranges: &encoded };
@@ -167,9 +153,19 @@ impl Store {
         }
     }
 
-    /// Takes a consumer that may have something for those who wait.
-    pub fn next_ready_consumer(&mut self) -> Option<ConsumerKey> {
-        self.state.ready_consumers.pop_first()
+    /// Takes a consumer that may have something for those who wait: the next one behind `last`, all in turns.
+    pub fn next_ready_consumer(&mut self, last: Option<ConsumerKey>) -> Option<ConsumerKey> {
+        let ready = &mut self.state.ready_consumers;
+        let behind = last.and_then(|last| {
+            ready.range((Bound::Excluded(last), Bound::Unbounded)).next().copied()
+        });
+        let next = behind.or_else(|| ready.first().copied())?;
+        ready.remove(&next).then_some(next)
+    }
+
+    /// How many consumers may have something for those who wait.
+    pub fn ready_consumers(&self) -> usize {
+        self.state.ready_consumers.len()
     }
 
     /// A consumer may have something for those who wait.
@@ -184,18 +180,28 @@ impl Store {
 
     /// What a consumer may be given next: what comes again first, then what is new, up to `most`. Nothing is given yet.
     pub fn offers(&mut self, key: ConsumerKey, most: usize, now: Now) -> Result<Vec<Offer>> {
-        self.give_up_on_returned(key, now)?;
+        self.give_up_on_returned(key, most, now)?;
         let mut offers = Vec::new();
         let Some(slot) = self.state.slot_mut(key.slot) else { return Ok(offers) };
         let Some((mailbox, consumer)) = slot.consumer_and_mailbox(key.id) else {
             return Ok(offers);
         };
         let consumer = &mut consumer.consumer;
+        let max_deliver = consumer.policy.max_deliver;
+        let mut has_more_to_give_up = false;
         for msg_id in consumer.all_again().take(most) {
+            let count = consumer.count(msg_id).unwrap_or(0).saturating_add(1);
+            if max_deliver > 0 && count > max_deliver {
+                has_more_to_give_up = true;
+                break;
+            }
             if let Some((level, entry)) = mailbox.get(msg_id) {
-                let count = consumer.count(msg_id).unwrap_or(0).saturating_add(1);
                 offers.push(Offer { level, entry, count });
             }
+        }
+        if has_more_to_give_up {
+            self.state.ready_consumers.insert(key);
+            return Ok(offers);
         }
         let room = match consumer.policy.max_ack_pending as usize {
             0 => most,
@@ -250,21 +256,34 @@ impl Store {
         }
     }
 
-    /// Messages are given to a consumer. Returns the number of the first of these deliveries and how many messages are to
+    /// Messages are given to a consumer, [`MOST_GIVEN`] in one step. Returns the number of the first of these deliveries and how many messages are to
     /// come behind the last.
     pub fn give(&mut self, key: ConsumerKey, offers: &[Offer], now: Now) -> Result<(u64, u64)> {
         let Some(slot) = self.state.consumer(key) else { return Ok((0, 0)) };
         let (name, address) = (Arc::clone(&slot.name), self.address_of(key.slot));
         let first = slot.consumer.delivered().consumer + 1;
         let stamp = Stamp { time_ms: now.wall_ms, address: &address };
-        for some in offers.chunks(IN_A_RECORD) {
+        let none_answers = slot.consumer.policy.ack == AckPolicy::None;
+        for some in offers.chunks(MOST_GIVEN) {
             let mut runs = Vec::new();
             encode_runs(some.iter().map(|offer| (offer.msg_id(), offer.count)), &mut runs);
             let given = ConsumerGiven { stamp, consumer: &name, runs: &runs };
+            let msg_ids: Vec<u64> = some.iter().map(Offer::msg_id).collect();
+            // Who acknowledges nothing has done with what it is given.
+            let gone = if none_answers { self.gone_with(key, &msg_ids) } else { Vec::new() };
+            let mut encoded = Vec::new();
+            ranges::encode_ids(gone.iter().copied(), &mut encoded);
+            let removed =
+                Op::Removed { stamp: Some(stamp), cause: cause::CONSUMED, ranges: &encoded };
             let op = Op::ConsumerGiven(given);
-            self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms)?;
-            self.append(key.slot, 0, &op);
+            let both = [(key.slot, &op), (key.slot, &removed)];
+            let unit = if gone.is_empty() { &both[..1] } else { &both[..] };
+            self.log.reserve(space_for_unit(unit), Space::Deliver, now.wall_ms)?;
+            self.append_unit(unit);
             self.state.give(key, &given, now);
+            for msg_id in gone {
+                self.state.remove_message(key.slot, msg_id);
+            }
         }
         self.state.arm_consumer(key);
         self.state.note_consumer_use(key, now);
@@ -276,178 +295,6 @@ impl Store {
             slot.counts.redelivered += offers.iter().filter(|offer| offer.count > 1).count() as u64;
         }
         Ok((first, self.state.consumer(key).map_or(0, |slot| slot.consumer.pending())))
-    }
-
-    /// A consumer says something of a message it was given, by the number of that delivery. False if it was never given.
-    pub fn consumer_ack(
-        &mut self,
-        key: ConsumerKey,
-        (msg_id, number): (u64, u64),
-        ack: &ConsumerAck,
-        now: Now,
-    ) -> Result<bool> {
-        self.tick(now);
-        let Some(slot) = self.state.consumer(key) else { return Ok(false) };
-        let policy = &slot.consumer.policy;
-        let kind = policy.ack;
-        if msg_id >= slot.consumer.next() {
-            return Ok(false);
-        }
-        let hold_ms = policy.ack_wait_ms.max(policy.backoff_ms.first().copied().unwrap_or(0));
-        self.state.note_consumer_use(key, now);
-        if let Some(slot) = self.state.consumer_mut(key)
-            && matches!(ack, ConsumerAck::Done | ConsumerAck::Terminate(_))
-        {
-            slot.acked_ms = now.wall_ms;
-        }
-        let about =
-            self.about(key, msg_id).map(|about| AboutMessage { consumer_seq: number, ..about });
-        match ack {
-            ConsumerAck::Done if kind == AckPolicy::All => {
-                let all = self.state.consumer(key).map(|slot| slot.consumer.out_until(msg_id));
-                let all = all.unwrap_or_default();
-                self.finish(key, &all, cause::CONSUMED, now)?;
-            }
-            ConsumerAck::Done => self.finish(key, &[msg_id], cause::CONSUMED, now)?,
-            ConsumerAck::Terminate(reason) => {
-                self.finish(key, &[msg_id], cause::TERMINATED, now)?;
-                if let Some(about) = about {
-                    let event = StreamEvent::Terminated(about, reason.clone());
-                    self.state.stream_events.push_back(event);
-                }
-            }
-            ConsumerAck::Return(delay_ms) => {
-                let until = delay_ms.map(|ms| now.mono_ms.saturating_add(ms));
-                if let Some(about) = about {
-                    self.state.stream_events.push_back(StreamEvent::Returned(about));
-                    self.count_of_consumer(key, |counts| counts.returned += 1);
-                }
-                self.set_deadline(key, msg_id, until);
-            }
-            ConsumerAck::Progress => {
-                self.set_deadline(key, msg_id, Some(now.mono_ms.saturating_add(hold_ms)));
-            }
-        }
-        Ok(true)
-    }
-
-    fn set_deadline(&mut self, key: ConsumerKey, msg_id: u64, until_ms: Option<u64>) {
-        if let Some(slot) = self.state.consumer_mut(key) {
-            slot.consumer.set_deadline(msg_id, until_ms);
-        }
-        self.state.arm_consumer(key);
-        if until_ms.is_none() {
-            self.state.ready_consumers.insert(key);
-        }
-    }
-
-    /// Messages are done with. Where the stream keeps them only for that, they go in the same step.
-    fn finish(&mut self, key: ConsumerKey, msg_ids: &[u64], cause: u8, now: Now) -> Result<()> {
-        let Some(slot) = self.state.consumer(key) else { return Ok(()) };
-        let name = Arc::clone(&slot.name);
-        let out: Vec<u64> =
-            msg_ids.iter().copied().filter(|id| slot.consumer.count(*id).is_some()).collect();
-        let address = self.address_of(key.slot);
-        let stamp = Stamp { time_ms: now.wall_ms, address: &address };
-        let last = self.state.slot(key.slot).zip(out.last()).and_then(|(s, id)| s.mailbox.get(*id));
-        let took_ms = last.map(|(_, entry)| now.wall_ms.saturating_sub(entry.create_ms));
-        for some in out.chunks(IN_A_RECORD) {
-            let mut runs = Vec::new();
-            encode_runs(some.iter().map(|id| (*id, 1)), &mut runs);
-            let done = ConsumerDone { stamp, consumer: &name, cause, runs: &runs };
-            let gone = self.gone_with(key, some);
-            let mut encoded = Vec::new();
-            ranges::encode_ids(gone.iter().copied(), &mut encoded);
-            let removed =
-                Op::Removed { stamp: Some(stamp), cause: cause::CONSUMED, ranges: &encoded };
-            let op = Op::ConsumerDone(done);
-            let both = [(key.slot, &op), (key.slot, &removed)];
-            let unit = if gone.is_empty() { &both[..1] } else { &both[..] };
-            self.log.reserve(space_for_unit(unit), Space::Reclaim, now.wall_ms)?;
-            self.append_unit(unit);
-            self.state.done(key, &done);
-            for msg_id in gone {
-                self.state.remove_message(key.slot, msg_id);
-            }
-        }
-        let count = out.len() as u64;
-        self.count_of_consumer(key, |counts| match cause {
-            cause::TERMINATED => counts.dead += count,
-            _ => {
-                counts.acked += count;
-                took_ms.into_iter().for_each(|ms| counts.note_duration(ms));
-            }
-        });
-        self.state.arm_consumer(key);
-        if self.state.consumer(key).is_some_and(|slot| slot.consumer.waiting > 0) {
-            self.state.ready_consumers.insert(key);
-        }
-        Ok(())
-    }
-
-    /// The messages among these that go from the stream once this consumer has done with them.
-    fn gone_with(&mut self, key: ConsumerKey, msg_ids: &[u64]) -> Vec<u64> {
-        let Some(slot) = self.state.slot(key.slot) else { return Vec::new() };
-        let policy = slot.mailbox.policy();
-        let (work_queue, interest) = (policy.work_queue, policy.interest);
-        let stored = |id: &u64| slot.mailbox.get(*id).is_some();
-        let stored: Vec<u64> = msg_ids.iter().copied().filter(stored).collect();
-        if work_queue {
-            return stored;
-        }
-        if !interest {
-            return Vec::new();
-        }
-        stored.into_iter().filter(|id| !self.state.is_wanted_by_others(key, *id)).collect()
-    }
-
-    /// Lets messages that have come back and were delivered as often as allowed be.
-    fn give_up_on_returned(&mut self, key: ConsumerKey, now: Now) -> Result<()> {
-        let Some(slot) = self.state.consumer(key) else { return Ok(()) };
-        let consumer = &slot.consumer;
-        let most = consumer.policy.max_deliver;
-        if most == 0 || consumer.returned() == 0 {
-            return Ok(());
-        }
-        let over: Vec<u64> =
-            consumer.all_again().filter(|id| consumer.count(*id) >= Some(most)).collect();
-        let events: Vec<_> = over.iter().filter_map(|id| self.about(key, *id)).collect();
-        self.give_up_all(key, &over, now)?;
-        self.state.stream_events.extend(events.into_iter().map(StreamEvent::MaxDeliveries));
-        Ok(())
-    }
-
-    fn give_up_all(&mut self, key: ConsumerKey, msg_ids: &[u64], now: Now) -> Result<()> {
-        let Some(slot) = self.state.consumer(key) else { return Ok(()) };
-        let (name, address) = (Arc::clone(&slot.name), self.address_of(key.slot));
-        let stamp = Stamp { time_ms: now.wall_ms, address: &address };
-        for some in msg_ids.chunks(IN_A_RECORD) {
-            let mut runs = Vec::new();
-            encode_runs(some.iter().map(|id| (*id, 1)), &mut runs);
-            let cause = cause::MAX_DELIVER;
-            let done = ConsumerDone { stamp, consumer: &name, cause, runs: &runs };
-            let op = Op::ConsumerDone(done);
-            self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms)?;
-            self.append(key.slot, 0, &op);
-            self.state.done(key, &done);
-            self.count_of_consumer(key, |counts| counts.dead += some.len() as u64);
-        }
-        self.state.arm_consumer(key);
-        Ok(())
-    }
-
-    /// Deadlines of a consumer have come: messages come back, or are given up.
-    pub(super) fn on_consumer_due(&mut self, timer: Timer, now: Now) {
-        let key = ConsumerKey { slot: timer.slot, id: timer.id };
-        let Some(slot) = self.state.consumer_mut(key) else { return };
-        slot.timer = None;
-        let ended = slot.consumer.end_deadlines(now.mono_ms, ENDED_AT_ONCE);
-        if ended > 0 {
-            // What cannot be written now is given up with the next look.
-            let _ = self.give_up_on_returned(key, now);
-            self.state.ready_consumers.insert(key);
-        }
-        self.state.arm_consumer(key);
     }
 
     /// A consumer goes if nobody has used it for long enough.
@@ -468,13 +315,7 @@ impl Store {
         }
     }
 
-    fn count_of_consumer(&mut self, key: ConsumerKey, count: impl FnOnce(&mut GroupCounts)) {
-        if let Some(slot) = self.state.consumer_mut(key) {
-            count(&mut slot.counts);
-        }
-    }
-
-    fn about(&self, key: ConsumerKey, msg_id: u64) -> Option<AboutMessage> {
+    pub(super) fn about(&self, key: ConsumerKey, msg_id: u64) -> Option<AboutMessage> {
         let slot = self.state.consumer(key)?;
         Some(AboutMessage {
             stream: self.stream_name(key.slot),
@@ -485,12 +326,12 @@ impl Store {
         })
     }
 
-    fn stream_name(&self, index: SlotIx) -> Arc<str> {
+    pub(super) fn stream_name(&self, index: SlotIx) -> Arc<str> {
         let name = self.state.slot(index).and_then(|slot| slot.mailbox.policy().stream.as_deref());
         name.unwrap_or_default().into()
     }
 
-    fn address_of(&self, index: SlotIx) -> smol_str::SmolStr {
+    pub(super) fn address_of(&self, index: SlotIx) -> smol_str::SmolStr {
         self.state.slot(index).map(|slot| slot.mailbox.address.clone()).unwrap_or_default()
     }
 

@@ -115,6 +115,12 @@ impl Consumers {
         for (id, slot) in &self.by_id {
             assert_eq!(self.by_name.get(&slot.name), Some(id), "number of {}", slot.name);
             slot.consumer.check_invariants();
+        }
+    }
+
+    /// Panics unless each deadline has a timer. Those of followers rest.
+    pub fn check_timers(&self) {
+        for slot in self.by_id.values() {
             let armed = slot.timer.map(|(_, at)| at);
             let due = slot.consumer.next_deadline_ms();
             assert!(due.is_none() || armed.is_some_and(|armed| Some(armed) <= due), "no timer");

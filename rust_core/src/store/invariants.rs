@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Store;
+use super::consumers::Consumers;
 use super::indexes::{GroupIx, SlotIx};
 use super::slot::{GroupSlot, Slot};
 use super::state::{State, counted_bytes};
@@ -41,6 +42,8 @@ impl State {
     /// Panics unless mailboxes, groups, deadlines and counters agree with each other and with the log.
     fn check_invariants(&self, log: &Log, is_follower: bool) {
         self.check_slots();
+        let consumers = self.slots().filter(|_| !is_follower).filter_map(|(_, s)| s.consumers());
+        consumers.for_each(Consumers::check_timers);
         let mut live: BTreeMap<u32, u64> = BTreeMap::new();
         let mut count = |at: Lsn, len: u32| {
             if at != Lsn::NONE {

@@ -1,11 +1,15 @@
 //! Publishing to a stream: what is expected of it, its limits, and ids that came before.
 
 use super::indexes::SlotIx;
+use super::send_once::MAX_SEND_ID;
 use super::stream::StreamKey;
+use super::update::SURPLUS_AT_ONCE;
 use super::{Store, space_for};
+use hashbrown::HashSet;
+
 use crate::error::Error;
 use crate::log::{Log, Space};
-use crate::mailbox::{Discard, Level, Mailbox};
+use crate::mailbox::{Discard, Level, Mailbox, SentIds};
 use crate::time::Now;
 use crate::wire::mailbox_ops::SentOnce;
 use crate::wire::op::{Message, Op};
@@ -48,6 +52,8 @@ pub enum NotPublished {
     NoStream,
     /// The message is larger than the stream allows.
     TooLarge,
+    /// Its id is longer than can be remembered.
+    IdTooLong,
     /// The stream has as many messages as it may, and discards new ones.
     MaxMessages,
     /// The stream has as many bytes as it may, and discards new ones.
@@ -76,6 +82,9 @@ impl Store {
     ) -> Result<Published, NotPublished> {
         self.tick(now);
         let index = self.stream_slot(key).ok_or(NotPublished::NoStream)?;
+        if publish.id.len() > MAX_SEND_ID {
+            return Err(NotPublished::IdTooLong);
+        }
         self.check_expectations(index, publish)?;
         if !publish.id.is_empty()
             && let Some(Some(msg_id)) = self.state.sent_before(index, publish.id, now)
@@ -108,9 +117,14 @@ impl Store {
         let len = Log::record_len(message.encoded_len()) as u64;
         let mut gone = make_room(mailbox, publish.subject, len)?;
         let nobody_wants_it = policy.interest && !slot.is_of_interest(publish.subject);
-        if nobody_wants_it && !gone.contains(&msg_id) {
+        if nobody_wants_it && gone.last() != Some(&msg_id) {
             gone.push(msg_id);
         }
+        let with_id = if publish.id.is_empty() { 0 } else { SentIds::bytes_of(publish.id) };
+        self.check_more_bytes(index, len + with_id, |mailbox| {
+            let gone = gone.iter().filter_map(|msg_id| mailbox.get(*msg_id));
+            Ok(gone.map(|(_, entry)| u64::from(entry.len)).sum())
+        })?;
         let op = Op::Message(message);
         let sent = SentOnce { sent_ms: now.wall_ms, msg_id: Some(msg_id), id: publish.id };
         let sent = Op::SentOnce(sent);
@@ -158,7 +172,7 @@ impl Store {
     }
 }
 
-/// The messages that must go for one of `len` bytes to fit, oldest first; it goes itself where it never fits.
+/// The messages that must go for one of `len` bytes to fit; it goes itself where it never fits.
 fn make_room(mailbox: &Mailbox, subject: &str, len: u64) -> Result<Vec<u64>, NotPublished> {
     let policy = mailbox.policy();
     let most = policy.max_per_subject;
@@ -168,23 +182,27 @@ fn make_room(mailbox: &Mailbox, subject: &str, len: u64) -> Result<Vec<u64>, Not
         && known.count >= most
     {
         let surplus = usize::try_from(known.count - most + 1).unwrap_or(usize::MAX);
-        gone.extend(mailbox.of_subject(ix, known.first).take(surplus));
+        gone.extend(mailbox.of_subject(ix, known.first).take(surplus.min(SURPLUS_AT_ONCE)));
     }
     if policy.max_msgs == 0 && policy.max_bytes == 0 {
         return Ok(gone);
     }
+    let of_subject: HashSet<u64, foldhash::fast::RandomState> = gone.iter().copied().collect();
     let freed = gone.iter().filter_map(|msg_id| mailbox.get(*msg_id));
     let freed: u64 = freed.map(|(_, entry)| u64::from(entry.len)).sum();
     let mut messages = mailbox.messages() as u64 + 1 - gone.len() as u64;
     let mut bytes = mailbox.bytes.saturating_sub(freed) + len;
+    if policy.discard == Discard::New && policy.is_exceeded(messages, bytes) {
+        let full = policy.max_msgs > 0 && messages > policy.max_msgs;
+        return Err(if full { NotPublished::MaxMessages } else { NotPublished::MaxBytes });
+    }
+    // The surplus of lowered limits goes by itself: no publish waits for all of it.
+    let had_surplus = policy.is_exceeded(mailbox.messages() as u64, mailbox.bytes);
+    let most = if had_surplus { SURPLUS_AT_ONCE } else { usize::MAX };
     let mut oldest = mailbox.iter_from(0).map(|(_, entry)| entry);
-    while policy.is_exceeded(messages, bytes) {
-        if policy.discard == Discard::New {
-            let full = policy.max_msgs > 0 && messages > policy.max_msgs;
-            return Err(if full { NotPublished::MaxMessages } else { NotPublished::MaxBytes });
-        }
+    while policy.is_exceeded(messages, bytes) && gone.len() < most {
         match oldest.next() {
-            Some(entry) if gone.contains(&entry.msg_id) => {}
+            Some(entry) if of_subject.contains(&entry.msg_id) => {}
             Some(entry) => {
                 gone.push(entry.msg_id);
                 messages -= 1;

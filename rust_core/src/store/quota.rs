@@ -50,6 +50,16 @@ impl Default for Quotas {
 }
 
 impl Store {
+    /// What clients may have at most.
+    pub fn quotas(&self) -> &Quotas {
+        &self.options.quotas
+    }
+
+    /// Most groups of a mailbox, and consumers of a stream.
+    pub fn max_groups(&self) -> usize {
+        self.options.max_groups
+    }
+
     /// Refuses a mailbox where there are enough already.
     pub(super) fn check_mailboxes(&self, new: &NewMailbox<'_>) -> Result<()> {
         if is_brokers(new.address) {
@@ -79,6 +89,16 @@ impl Store {
         len: u64,
         besides: u64,
     ) -> Result<()> {
+        self.check_more_bytes(index, len + besides, |mailbox| freed_by(mailbox, send, len))
+    }
+
+    /// Refuses so many bytes more where they would not fit, what makes room for them counted out.
+    pub(super) fn check_more_bytes(
+        &self,
+        index: SlotIx,
+        more: u64,
+        freed: impl FnOnce(&Mailbox) -> Result<u64>,
+    ) -> Result<()> {
         let quotas = &self.options.quotas;
         let (total, per_user) = (quotas.max_store_bytes, quotas.max_bytes_per_user);
         if total == 0 && per_user == 0 {
@@ -87,13 +107,13 @@ impl Store {
         let Some(slot) = self.state.in_use(index) else { return Err(Error::MessageNotFound) };
         let usage = &self.state.usage;
         let over = |used: u64, most: u64, freed: u64| {
-            most > 0 && used.saturating_add(len + besides).saturating_sub(freed) > most
+            most > 0 && used.saturating_add(more).saturating_sub(freed) > most
         };
         let (all, own) = (usage.all().bytes, usage.of(slot.owner).bytes);
         if is_brokers(&slot.mailbox.address) || !(over(all, total, 0) || over(own, per_user, 0)) {
             return Ok(());
         }
-        let freed = freed_by(&slot.mailbox, send, len)?;
+        let freed = freed(&slot.mailbox)?;
         if over(all, total, freed) {
             return Err(exceeded("max_store_bytes", total, "bytes"));
         }

@@ -310,6 +310,11 @@ impl<'s> Replay<'s> {
                     self.state.done(key, &done)?;
                 }
             }
+            Op::ConsumerReturned(returned) => {
+                if let Some(key) = self.consumer_of(index, returned.consumer)? {
+                    self.state.take_back(key, &returned)?;
+                }
+            }
             Op::ConsumerRemoved(removed) => {
                 if let Some(key) = self.consumer_of(index, removed.consumer)? {
                     self.state.remove_consumer(key);

@@ -320,7 +320,7 @@ impl Store {
     }
 
     /// This node leads from now on, behind `tie`: commands are carried out here, and written for the others.
-    /// Who held messages holds them no longer, as after a restart.
+    /// Who held messages of a group holds them no longer, as after a restart; a consumer's come back in their time.
     pub fn promote(&mut self, tie: &Tie, now: Now) -> Result<()> {
         if !self.is_follower() {
             return Err(Error::NotTied("only a follower becomes the leader".to_owned()));
@@ -335,6 +335,9 @@ impl Store {
         self.log.lead(Outbox::new(OUTBOX_BYTES));
         // Connections of this term are told from those of any other.
         self.state.epoch = self.state.epoch.saturating_add(1);
+        // As after a restart: ids of messages in memory are not given out again, and what consumers hold comes back.
+        self.state.skip_reserved_ids();
+        self.state.recover_streams(now);
         let opened = Op::Opened { epoch: self.state.epoch, wall_ms: now.wall_ms };
         self.log.append(opened.kind(), 0, 0, |out| opened.encode(out));
         self.note_use_of_all(now);

@@ -28,7 +28,7 @@ pub struct NewStream<'a> {
     pub name: &'a str,
     /// Its configuration as its creator said it.
     pub config: &'a str,
-    /// How it behaves; its name is put in.
+    /// How it behaves, and who created it; its name is put in.
     pub policy: Policy,
 }
 
@@ -76,6 +76,7 @@ impl Store {
         let address = format!("{STREAM_PREFIX}{}", self.state.next_number);
         let policy = Policy { stream: Some(new.name.into()), ..new.policy.clone() };
         let mailbox = NewMailbox { address: &address, ttl_ms: 0, desc: new.config, policy };
+        self.check_mailboxes(&mailbox)?;
         let slot = self.add_mailbox(&mailbox, now)?;
         Ok(StreamKey { slot, number: self.state.number(slot) })
     }
@@ -92,8 +93,8 @@ impl Store {
         let address = self.stream_address(key)?;
         let changes = Changes { ttl_ms: None, desc: Some(config) };
         let change = |old: &mut Policy| {
-            let (stream, first_id) = (old.stream.take(), old.first_id);
-            *old = Policy { stream, first_id, ..policy };
+            let (stream, owner, first_id) = (old.stream.take(), old.owner.take(), old.first_id);
+            *old = Policy { stream, owner, first_id, ..policy };
         };
         self.update_mailbox(&address, changes, change, now)?;
         self.retime_age(key.slot, now);

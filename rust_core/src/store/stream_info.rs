@@ -94,6 +94,12 @@ impl Store {
         })
     }
 
+    /// What all streams take, in bytes.
+    pub fn stream_bytes(&self) -> u64 {
+        let slots = self.state.streams.values().filter_map(|index| self.state.slot(*index));
+        slots.map(|slot| slot.mailbox.bytes).sum()
+    }
+
     /// Subjects of a stream's messages that match, with how many messages each has, by name.
     pub fn stream_subjects(&self, key: StreamKey, filter: &str) -> Vec<(Arc<str>, u64)> {
         let slot = self.state.slot_of(key.slot, key.number);

@@ -1,6 +1,6 @@
 //! How streams and their consumers change: the effects of their records, and what follows from those of messages.
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::consumers::{ConsumerKey, ConsumerSlot};
@@ -12,7 +12,9 @@ use crate::consumer::{Consumer, ConsumerPolicy};
 use crate::time::Now;
 use crate::wire::op::MAX_ID;
 use crate::wire::stamp::cause;
-use crate::wire::stream_ops::{ConsumerDone, ConsumerGiven, ConsumerSet, decode_runs};
+use crate::wire::stream_ops::{
+    ConsumerDone, ConsumerGiven, ConsumerReturned, ConsumerSet, decode_runs,
+};
 
 /// Something that happened to a consumer and that others are told of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +95,7 @@ impl State {
     ) -> Result<Option<ConsumerKey>, u8> {
         let Some(policy) = ConsumerPolicy::decode(set.policy)? else { return Ok(None) };
         let (early, rest) = set.early.as_chunks::<8>();
-        let early: VecDeque<u64> = early.iter().map(|id| u64::from_le_bytes(*id)).collect();
+        let early: BTreeSet<u64> = early.iter().map(|id| u64::from_le_bytes(*id)).collect();
         if !rest.is_empty() || early.iter().any(|id| *id >= MAX_ID) || set.consumer.is_empty() {
             return Ok(None);
         }
@@ -172,6 +174,18 @@ impl State {
         Some(())
     }
 
+    /// A consumer has returned messages; when they come back counts over restarts. `None` if the record is malformed.
+    pub fn take_back(&mut self, key: ConsumerKey, returned: &ConsumerReturned<'_>) -> Option<()> {
+        let runs = decode_runs(returned.runs)?;
+        let Some(slot) = self.consumer_mut(key) else { return Some(()) };
+        for run in runs {
+            for msg_id in slot.consumer.out_within(run.first, u64::from(run.len)) {
+                slot.consumer.apply_returned(msg_id, returned.due_ms);
+            }
+        }
+        Some(())
+    }
+
     /// A message with this subject has entered the stream in a slot.
     pub(super) fn note_stored(
         &mut self,
@@ -203,6 +217,7 @@ impl State {
 
     /// A message has gone from the stream in a slot.
     pub(super) fn note_removed(&mut self, index: SlotIx, msg_id: u64) {
+        let now_ms = self.timers.wall.now();
         let Some(slot) = self.slot_mut(index) else { return };
         let Some(subjects) = slot.mailbox.extras_mut().subjects.as_deref_mut() else { return };
         let subject = subjects.of(msg_id).and_then(|ix| subjects.get(ix));
@@ -210,11 +225,14 @@ impl State {
         let Some((ix, last)) = subjects.remove(msg_id) else { return };
         let mut ready = Vec::new();
         if let Some(consumers) = slot.consumers_mut() {
-            for (id, consumer) in consumers.iter_mut() {
-                let consumer = &mut consumer.consumer;
-                // Where something was out, there is room for something else.
-                if consumer.note_removed(msg_id, ix, &subject) && consumer.waiting > 0 {
-                    ready.push(ConsumerKey { slot: index, id });
+            for (id, slot) in consumers.iter_mut() {
+                let consumer = &mut slot.consumer;
+                if consumer.note_removed(msg_id, ix, &subject) {
+                    slot.acked_ms = now_ms;
+                    // Where something was out, there is room for something else.
+                    if consumer.waiting > 0 {
+                        ready.push(ConsumerKey { slot: index, id });
+                    }
                 }
                 if last {
                     consumer.forget_subject(ix);
@@ -326,7 +344,8 @@ impl State {
             for (id, consumer) in consumers.iter_mut() {
                 let consumer = &mut consumer.consumer;
                 let deadline_ms = now.mono_ms.saturating_add(consumer.policy.hold_ms(1));
-                consumer.recover(|msg_id| mailbox.get(msg_id).is_some(), deadline_ms);
+                let mono = |ms: u64| now.mono_ms.saturating_add(ms.saturating_sub(now.wall_ms));
+                consumer.recover(|msg_id| mailbox.get(msg_id).is_some(), deadline_ms, mono);
                 keys.push(ConsumerKey { slot: index, id });
             }
             for key in keys {
@@ -367,8 +386,8 @@ impl State {
         let Some(subject) = subjects.get(ix).map(|known| &known.subject) else { return false };
         consumers.iter_mut().any(|(_, slot)| {
             let consumer = &mut slot.consumer;
-            let is_out = consumer.count(msg_id).is_some();
-            is_out || (msg_id >= consumer.next() && consumer.wants(ix, subject))
+            let is_new = msg_id >= consumer.next() && consumer.wants(ix, subject);
+            is_new || consumer.has_before_it(msg_id)
         })
     }
 
@@ -381,8 +400,8 @@ impl State {
         let Some((ix, known)) = known else { return false };
         consumers.iter_mut().filter(|(id, _)| *id != key.id).any(|(_, slot)| {
             let consumer = &mut slot.consumer;
-            let is_out = consumer.count(msg_id).is_some();
-            is_out || (msg_id >= consumer.next() && consumer.wants(ix, &known.subject))
+            let is_new = msg_id >= consumer.next() && consumer.wants(ix, &known.subject);
+            is_new || consumer.has_before_it(msg_id)
         })
     }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use crate::mailbox::STREAM_PREFIX;
+
 /// Mailboxes, and the bytes of their messages as stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
@@ -136,7 +138,7 @@ impl Usage {
     }
 }
 
-/// Names that no client can give are the broker's own.
+/// Names that no client can give are the broker's own, but for streams: clients create them.
 pub fn is_brokers(address: &str) -> bool {
-    address.starts_with('$')
+    address.starts_with('$') && !address.starts_with(STREAM_PREFIX)
 }

@@ -6,7 +6,9 @@
 use super::bytes::{Put, Reader};
 use super::mailbox_ops::{Purged, SentOnce, Updated};
 use super::stamp::{DeadLetter, Stamp, cause};
-use super::stream_ops::{ConsumerDone, ConsumerGiven, ConsumerRemoved, ConsumerSet};
+use super::stream_ops::{
+    ConsumerDone, ConsumerGiven, ConsumerRemoved, ConsumerReturned, ConsumerSet,
+};
 use super::tie::TieRecord;
 
 /// Kind numbers.
@@ -63,13 +65,15 @@ pub mod kind {
     pub const CONSUMER_DONE: u8 = 25;
     /// A consumer was removed.
     pub const CONSUMER_REMOVED: u8 = 26;
+    /// A consumer has returned messages.
+    pub const CONSUMER_RETURNED: u8 = 27;
 
     /// The log up to here is what the stream of a cluster holds up to a place.
     pub const TIED: u8 = 32;
 
     /// Whether this version knows a kind.
     pub fn is_known(kind: u8) -> bool {
-        matches!(kind, OPENED..=CONSUMER_REMOVED | TIED)
+        matches!(kind, OPENED..=CONSUMER_RETURNED | TIED)
     }
 }
 
@@ -338,6 +342,8 @@ pub enum Op<'a> {
     ConsumerDone(ConsumerDone<'a>),
     /// A consumer was removed.
     ConsumerRemoved(ConsumerRemoved<'a>),
+    /// A consumer has returned messages.
+    ConsumerReturned(ConsumerReturned<'a>),
 }
 
 impl<'a> Op<'a> {
@@ -371,6 +377,7 @@ impl<'a> Op<'a> {
             Op::ConsumerGiven(_) => kind::CONSUMER_GIVEN,
             Op::ConsumerDone(_) => kind::CONSUMER_DONE,
             Op::ConsumerRemoved(_) => kind::CONSUMER_REMOVED,
+            Op::ConsumerReturned(_) => kind::CONSUMER_RETURNED,
         }
     }
 
@@ -400,6 +407,7 @@ impl<'a> Op<'a> {
             Op::ConsumerGiven(given) => given.max_len(),
             Op::ConsumerDone(done) => done.max_len(),
             Op::ConsumerRemoved(removed) => removed.max_len(),
+            Op::ConsumerReturned(returned) => returned.max_len(),
             Op::Opened { .. } | Op::DelayEnded { .. } | Op::IdsReserved { .. } => 32,
         }
     }
@@ -458,6 +466,7 @@ impl<'a> Op<'a> {
             Op::ConsumerGiven(given) => given.encode(out),
             Op::ConsumerDone(done) => done.encode(out),
             Op::ConsumerRemoved(removed) => removed.encode(out),
+            Op::ConsumerReturned(returned) => returned.encode(out),
         }
     }
 
@@ -501,6 +510,9 @@ impl<'a> Op<'a> {
             kind::CONSUMER_GIVEN => ConsumerGiven::decode(&mut from).map(Op::ConsumerGiven),
             kind::CONSUMER_DONE => ConsumerDone::decode(&mut from).map(Op::ConsumerDone),
             kind::CONSUMER_REMOVED => ConsumerRemoved::decode(&mut from).map(Op::ConsumerRemoved),
+            kind::CONSUMER_RETURNED => {
+                ConsumerReturned::decode(&mut from).map(Op::ConsumerReturned)
+            }
             _ => return Ok(None),
         };
         op.map(Some).ok_or(Malformed)

@@ -157,6 +157,43 @@ impl<'a> ConsumerRemoved<'a> {
     }
 }
 
+/// A consumer has returned messages, to be given them again later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConsumerReturned<'a> {
+    /// When, and the mailbox of its stream.
+    pub stamp: Stamp<'a>,
+    /// Its name.
+    pub consumer: &'a str,
+    /// Wall time at which they come back.
+    pub due_ms: u64,
+    /// Which, as [`encode_runs`] writes it; counts mean nothing.
+    pub runs: &'a [u8],
+}
+
+impl<'a> ConsumerReturned<'a> {
+    /// An upper bound of the bytes that [`ConsumerReturned::encode`] will append.
+    pub fn max_len(&self) -> usize {
+        16 + self.stamp.max_len() + self.consumer.len() + self.runs.len()
+    }
+
+    /// Appends the body of the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.stamp.encode(out);
+        out.put_short(self.consumer.as_bytes());
+        out.put_u64(self.due_ms);
+        out.extend_from_slice(self.runs);
+    }
+
+    /// Reads what [`ConsumerReturned::encode`] wrote.
+    pub fn decode(from: &mut Reader<'a>) -> Option<ConsumerReturned<'a>> {
+        let (stamp, consumer) = (Stamp::decode(from)?, from.short_str()?);
+        let due_ms = from.u64()?;
+        let runs = from.rest();
+        drop(decode_runs(runs)?);
+        Some(ConsumerReturned { stamp, consumer, due_ms, runs })
+    }
+}
+
 /// Messages behind each other that were delivered equally often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {

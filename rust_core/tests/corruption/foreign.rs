@@ -31,7 +31,7 @@ fn assert_refused(disk: &SimDisk, file: &str, offset: u64, what: &str) {
 
 #[test]
 fn a_record_of_an_unknown_kind_is_refused() {
-    for unknown in [0, kind::CONSUMER_REMOVED + 1, kind::TIED + 1, 255] {
+    for unknown in [0, kind::CONSUMER_RETURNED + 1, kind::TIED + 1, 255] {
         let mut journal = Journal::new(1, 0);
         created(&mut journal, 1, "a");
         let at = journal.raw(unknown, 0, 1, b"who knows").start as u64;

@@ -41,6 +41,17 @@ impl Driver {
         Self::serving(disk, options, WireOptions::default(), now)
     }
 
+    /// With JetStream's API.
+    pub fn with_streams() -> Self {
+        Self::streams_on(Arc::new(SimDisk::new()), Options::default())
+    }
+
+    /// The same, with a store of these options.
+    pub fn streams_on(disk: Arc<dyn Disk>, options: Options) -> Self {
+        let wire = WireOptions { jetstream: true, ..WireOptions::default() };
+        Self::serving(disk, options, wire, START).unwrap()
+    }
+
     pub fn serving(
         disk: Arc<dyn Disk>,
         options: Options,

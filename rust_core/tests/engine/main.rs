@@ -16,6 +16,8 @@ mod refusals;
 mod room;
 mod script;
 mod splits;
+mod streams;
+mod streams_room;
 mod wire;
 mod worker;
 

@@ -10,6 +10,7 @@ mod contents;
 mod mailboxes;
 mod script;
 mod seeds;
+mod streams;
 mod update;
 
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@ mod nodes;
 #[allow(dead_code)]
 #[path = "../crash/script.rs"]
 mod script;
+mod streams;
 #[allow(dead_code)]
 #[path = "../crash/world.rs"]
 mod world;

@@ -3,6 +3,7 @@
 mod activity;
 mod basics;
 mod captured;
+mod consumers;
 mod groups;
 mod large_checkpoint;
 mod panics;

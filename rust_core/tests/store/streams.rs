@@ -7,8 +7,8 @@ use mq9_core::consumer::ConsumerPolicy;
 use mq9_core::disk::Disk;
 use mq9_core::mailbox::{Discard, Policy};
 use mq9_core::store::{
-    ConsumerAck, NewConsumer, NewStream, NotPublished, Options, Publish, Published, Store,
-    StreamKey, StreamPurge,
+    ConsumerAck, Delivery, NewConsumer, NewStream, NotPublished, Options, Publish, Published,
+    Store, StreamKey, StreamPurge,
 };
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
@@ -170,6 +170,8 @@ struct Told {
     /// Sequence by id.
     published: BTreeMap<String, u64>,
     acked: Vec<u64>,
+    /// Returned, to come back after an hour.
+    returned: Vec<u64>,
     removed: Vec<u64>,
     created: bool,
     consumer: bool,
@@ -202,13 +204,21 @@ fn play(disk: &SimDisk, told: &mut Told) -> Result<(), ()> {
         store.give(consumer, &offers, START).map_err(gone)?;
         let acked: Vec<u64> = offers.iter().take(3).map(|offer| offer.msg_id()).collect();
         for msg_id in &acked {
-            store.consumer_ack(consumer, (*msg_id, 1), &ConsumerAck::Done, START).map_err(gone)?;
+            let of = Delivery { msg_id: *msg_id, number: 1, count: 1, ..Delivery::default() };
+            store.consumer_ack(consumer, &of, &ConsumerAck::Done, START).map_err(gone)?;
+        }
+        let returned = offers.get(3).filter(|_| round % 2 == 0).map(|offer| offer.msg_id());
+        if let Some(msg_id) = returned {
+            let of = Delivery { msg_id, number: 1, count: 1, ..Delivery::default() };
+            let later = ConsumerAck::Return(Some(3_600_000));
+            store.consumer_ack(consumer, &of, &later, START).map_err(gone)?;
         }
         let removed = round * 5 + 4;
         store.remove_from_stream(key, removed, START).map_err(gone)?;
         store.check_invariants();
         store.sync().map_err(gone)?;
         told.acked.extend(acked);
+        told.returned.extend(returned);
         told.removed.push(removed);
         if round % 3 == 1 {
             store.checkpoint().map_err(gone)?;
@@ -222,7 +232,7 @@ fn what_was_told_holds_after_a_power_cut_at_any_operation() {
     let whole = SimDisk::new();
     let mut told = Told::default();
     play(&whole, &mut told).unwrap();
-    assert_eq!((told.published.len(), told.acked.len()), (30, 18));
+    assert_eq!((told.published.len(), told.acked.len(), told.returned.len()), (30, 18, 3));
     for cut in 1..=whole.ops() {
         let disk = SimDisk::new();
         disk.cut_at(cut);
@@ -265,6 +275,12 @@ fn what_was_told_holds_after_a_power_cut_at_any_operation() {
             for msg_id in &told.acked {
                 assert!(!given.contains(msg_id), "cut at {cut}, {how}: {msg_id} comes again");
             }
+            for msg_id in &told.returned {
+                assert!(!given.contains(msg_id), "cut at {cut}, {how}: {msg_id} comes too soon");
+            }
+            until_quiet(&mut store, later(3_700_000));
+            let offers = store.offers(consumer, 64, later(3_700_000)).unwrap();
+            given.extend(offers.iter().map(|offer| offer.msg_id()));
             for seq in told.published.values().filter(|seq| *seq % 5 != 0) {
                 let acked = told.acked.contains(&(seq - 1));
                 let maybe_acked = (seq - 1) / 5 * 5 + 5 >= told.published.len() as u64;
@@ -274,4 +290,39 @@ fn what_was_told_holds_after_a_power_cut_at_any_operation() {
             store.check_invariants();
         }
     }
+}
+
+#[test]
+fn no_publish_waits_for_all_that_a_lowered_limit_lets_go() {
+    let mut store = open(&SimDisk::new(), START);
+    let key = create(&mut store, Policy::default());
+    for _ in 0..5_000 {
+        publish(&mut store, key, "s", "").unwrap();
+    }
+    let lowered = Policy { max_msgs: 1, max_per_subject: 1, ..Policy::default() };
+    store.update_stream(key, "{}", lowered, START).unwrap();
+    publish(&mut store, key, "s", "").unwrap();
+    let left = store.stream_info(key).unwrap().messages;
+    assert!((3_000..5_000).contains(&left), "{left} messages are left after one step");
+    until_quiet(&mut store, START);
+    assert_eq!(seen(&mut store, key).0, [(5_001, "s".into())]);
+}
+
+#[test]
+fn the_last_message_of_each_subject_stays_however_they_come() {
+    let mut store = open(&SimDisk::new(), START);
+    let key = create(&mut store, Policy { max_per_subject: 1, ..Policy::default() });
+    let mut last = BTreeMap::new();
+    for nth in 0..2_000_u64 {
+        let subject = format!("s.{}", (nth * nth + nth / 7) % 97);
+        let seq = publish(&mut store, key, &subject, "").unwrap();
+        last.insert(subject, seq);
+        if nth % 11 == 0 {
+            let (_, seq) = last.pop_first().unwrap();
+            assert!(store.remove_from_stream(key, seq - 1, START).unwrap());
+        }
+    }
+    let mut expected: Vec<(u64, String)> = last.into_iter().map(|(s, seq)| (seq, s)).collect();
+    expected.sort_unstable();
+    assert_eq!(seen(&mut store, key).0, expected);
 }

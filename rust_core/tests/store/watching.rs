@@ -7,8 +7,8 @@ use mq9_core::consumer::ConsumerPolicy;
 use mq9_core::disk::Disk;
 use mq9_core::mailbox::{Level, Policy};
 use mq9_core::store::{
-    Activity, Changes, ConsumerAck, Fetch, FetchOutcome, GroupActivity, NewConsumer, NewMailbox,
-    NewStream, Options, Publish, Send, Store,
+    Acked, Activity, Changes, ConsumerAck, Delivery, Fetch, FetchOutcome, GroupActivity,
+    NewConsumer, NewMailbox, NewStream, Options, Publish, Send, Store,
 };
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
@@ -230,7 +230,8 @@ fn consumers_of_streams_are_told_with_what_they_did() {
         (1, ConsumerAck::Terminate("bad".into())),
         (2, ConsumerAck::Return(None)),
     ] {
-        assert!(store.consumer_ack(consumer, (msg_id, msg_id + 1), &ack, at(200)).unwrap());
+        let of = Delivery { msg_id, number: msg_id + 1, count: 1, ..Delivery::default() };
+        assert_eq!(store.consumer_ack(consumer, &of, &ack, at(200)).unwrap(), Acked::Heard);
     }
     let row = told(&mut store, next, "S", at(201));
     let counts = &group(&row).counts;

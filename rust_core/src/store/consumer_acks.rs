@@ -1,0 +1,298 @@
+//! What consumers say of messages: done with, returned, at work, never again; and messages that are given up.
+
+use std::sync::Arc;
+
+use super::activity::GroupCounts;
+use super::consume::MOST_GIVEN;
+use super::consumers::ConsumerKey;
+use super::stream_state::{AboutMessage, StreamEvent};
+use super::timers::Timer;
+use super::{Store, space_for, space_for_unit};
+use crate::consumer::AckPolicy;
+use crate::error::Result;
+use crate::group::ranges;
+use crate::log::Space;
+use crate::time::Now;
+use crate::wire::op::Op;
+use crate::wire::stamp::{Stamp, cause};
+use crate::wire::stream_ops::{ConsumerDone, ConsumerReturned, encode_runs};
+
+/// Most deadlines that end at once.
+const ENDED_AT_ONCE: usize = 1024;
+/// Most records of messages that are given up at once.
+const GIVEN_UP_AT_ONCE: usize = 8;
+
+/// What a consumer says of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConsumerAck {
+    /// It has done with it.
+    Done,
+    /// It returns it, to be given again after a while or at once.
+    Return(Option<u64>),
+    /// It is still at work.
+    Progress,
+    /// It never wants it again, and why.
+    Terminate(String),
+}
+
+/// A delivery that a consumer says something of.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Delivery {
+    /// The message.
+    pub msg_id: u64,
+    /// The number of the delivery.
+    pub number: u64,
+    /// How often the message was delivered then.
+    pub count: u32,
+    /// The connection that says it.
+    pub conn: u64,
+    /// It waits for an answer: if others hold the message by now, it is told.
+    pub wants_to_know: bool,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acked {
+    /// It counts.
+    Heard,
+    /// Another connection was given the message since: nothing has changed.
+    Late,
+    /// The message was never given to the consumer.
+    NeverGiven,
+}
+
+impl Store {
+    /// A consumer says something of a message that it was given.
+    pub fn consumer_ack(
+        &mut self,
+        key: ConsumerKey,
+        of: &Delivery,
+        ack: &ConsumerAck,
+        now: Now,
+    ) -> Result<Acked> {
+        self.tick(now);
+        let Some(slot) = self.state.consumer(key) else { return Ok(Acked::NeverGiven) };
+        let policy = &slot.consumer.policy;
+        let (kind, msg_id) = (policy.ack, of.msg_id);
+        if msg_id >= slot.consumer.next() {
+            return Ok(Acked::NeverGiven);
+        }
+        let moves_it = matches!(ack, ConsumerAck::Return(_) | ConsumerAck::Progress);
+        let is_late = slot.consumer.is_late(msg_id, of.count, of.conn);
+        if is_late && (moves_it || of.wants_to_know) {
+            return Ok(Acked::Late);
+        }
+        let hold_ms = policy.ack_wait_ms.max(policy.backoff_ms.first().copied().unwrap_or(0));
+        self.state.note_consumer_use(key, now);
+        if let Some(slot) = self.state.consumer_mut(key)
+            && matches!(ack, ConsumerAck::Done | ConsumerAck::Terminate(_))
+        {
+            slot.acked_ms = now.wall_ms;
+        }
+        let about =
+            self.about(key, msg_id).map(|about| AboutMessage { consumer_seq: of.number, ..about });
+        match ack {
+            ConsumerAck::Done if kind == AckPolicy::All => {
+                let all = self.state.consumer(key).map(|slot| slot.consumer.out_until(msg_id));
+                let all = all.unwrap_or_default();
+                self.finish(key, &all, cause::CONSUMED, now)?;
+            }
+            ConsumerAck::Done => self.finish(key, &[msg_id], cause::CONSUMED, now)?,
+            ConsumerAck::Terminate(reason) => {
+                self.finish(key, &[msg_id], cause::TERMINATED, now)?;
+                if let Some(about) = about {
+                    let event = StreamEvent::Terminated(about, reason.clone());
+                    self.state.stream_events.push_back(event);
+                }
+            }
+            ConsumerAck::Return(delay_ms) => {
+                if let Some(about) = about {
+                    self.take_back(key, msg_id, delay_ms.unwrap_or(0), now)?;
+                    self.state.stream_events.push_back(StreamEvent::Returned(about));
+                    self.count_of_consumer(key, |counts| counts.returned += 1);
+                }
+            }
+            ConsumerAck::Progress if self.is_returned(key, msg_id) => {
+                self.take_back(key, msg_id, hold_ms, now)?;
+            }
+            ConsumerAck::Progress => {
+                if let Some(slot) = self.state.consumer_mut(key) {
+                    slot.consumer.set_deadline(msg_id, now.mono_ms.saturating_add(hold_ms));
+                }
+                self.state.arm_consumer(key);
+            }
+        }
+        Ok(Acked::Heard)
+    }
+
+    fn is_returned(&self, key: ConsumerKey, msg_id: u64) -> bool {
+        self.state.consumer(key).is_some_and(|slot| slot.consumer.is_returned(msg_id))
+    }
+
+    /// A message comes back after a while, or at once. That is recorded: a restart does not bring it sooner or later.
+    fn take_back(&mut self, key: ConsumerKey, msg_id: u64, wait_ms: u64, now: Now) -> Result<()> {
+        let Some(slot) = self.state.consumer(key) else { return Ok(()) };
+        let (name, address) = (Arc::clone(&slot.name), self.address_of(key.slot));
+        let stamp = Stamp { time_ms: now.wall_ms, address: &address };
+        let mut runs = Vec::new();
+        encode_runs([(msg_id, 1)], &mut runs);
+        let due_ms = now.wall_ms.saturating_add(wait_ms);
+        let returned = ConsumerReturned { stamp, consumer: &name, due_ms, runs: &runs };
+        let op = Op::ConsumerReturned(returned);
+        self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms)?;
+        self.append(key.slot, 0, &op);
+        self.state.take_back(key, &returned);
+        if let Some(slot) = self.state.consumer_mut(key) {
+            if wait_ms > 0 {
+                slot.consumer.set_deadline(msg_id, now.mono_ms.saturating_add(wait_ms));
+            } else {
+                slot.consumer.come_back(msg_id);
+            }
+        }
+        self.state.arm_consumer(key);
+        if wait_ms == 0 {
+            self.state.ready_consumers.insert(key);
+        }
+        Ok(())
+    }
+
+    /// Connections hold messages that were just given to a consumer: `msg_id` and connection.
+    pub fn note_holders(
+        &mut self,
+        key: ConsumerKey,
+        holders: impl IntoIterator<Item = (u64, u64)>,
+    ) {
+        if let Some(slot) = self.state.consumer_mut(key) {
+            holders.into_iter().for_each(|(msg_id, conn)| slot.consumer.note_holder(msg_id, conn));
+        }
+    }
+
+    fn count_of_consumer(&mut self, key: ConsumerKey, count: impl FnOnce(&mut GroupCounts)) {
+        if let Some(slot) = self.state.consumer_mut(key) {
+            count(&mut slot.counts);
+        }
+    }
+
+    /// Messages are done with. Where the stream keeps them only for that, they go in the same step.
+    fn finish(&mut self, key: ConsumerKey, msg_ids: &[u64], cause: u8, now: Now) -> Result<()> {
+        let Some(slot) = self.state.consumer(key) else { return Ok(()) };
+        let name = Arc::clone(&slot.name);
+        let out: Vec<u64> =
+            msg_ids.iter().copied().filter(|id| slot.consumer.count(*id).is_some()).collect();
+        let address = self.address_of(key.slot);
+        let stamp = Stamp { time_ms: now.wall_ms, address: &address };
+        let last = self.state.slot(key.slot).zip(out.last()).and_then(|(s, id)| s.mailbox.get(*id));
+        let took_ms = last.map(|(_, entry)| now.wall_ms.saturating_sub(entry.create_ms));
+        for some in out.chunks(MOST_GIVEN) {
+            let mut runs = Vec::new();
+            encode_runs(some.iter().map(|id| (*id, 1)), &mut runs);
+            let done = ConsumerDone { stamp, consumer: &name, cause, runs: &runs };
+            let gone = self.gone_with(key, some);
+            let mut encoded = Vec::new();
+            ranges::encode_ids(gone.iter().copied(), &mut encoded);
+            let removed =
+                Op::Removed { stamp: Some(stamp), cause: cause::CONSUMED, ranges: &encoded };
+            let op = Op::ConsumerDone(done);
+            let both = [(key.slot, &op), (key.slot, &removed)];
+            let unit = if gone.is_empty() { &both[..1] } else { &both[..] };
+            self.log.reserve(space_for_unit(unit), Space::Reclaim, now.wall_ms)?;
+            self.append_unit(unit);
+            self.state.done(key, &done);
+            for msg_id in gone {
+                self.state.remove_message(key.slot, msg_id);
+            }
+        }
+        let count = out.len() as u64;
+        self.count_of_consumer(key, |counts| match cause {
+            cause::TERMINATED => counts.dead += count,
+            _ => {
+                counts.acked += count;
+                took_ms.into_iter().for_each(|ms| counts.note_duration(ms));
+            }
+        });
+        self.state.arm_consumer(key);
+        if self.state.consumer(key).is_some_and(|slot| slot.consumer.waiting > 0) {
+            self.state.ready_consumers.insert(key);
+        }
+        Ok(())
+    }
+
+    /// The messages among these that go from the stream once this consumer has done with them.
+    pub(super) fn gone_with(&mut self, key: ConsumerKey, msg_ids: &[u64]) -> Vec<u64> {
+        let Some(slot) = self.state.slot(key.slot) else { return Vec::new() };
+        let policy = slot.mailbox.policy();
+        let (work_queue, interest) = (policy.work_queue, policy.interest);
+        let stored = |id: &u64| slot.mailbox.get(*id).is_some();
+        let stored: Vec<u64> = msg_ids.iter().copied().filter(stored).collect();
+        if work_queue {
+            return stored;
+        }
+        if !interest {
+            return Vec::new();
+        }
+        stored.into_iter().filter(|id| !self.state.is_wanted_by_others(key, *id)).collect()
+    }
+
+    /// Lets messages be that have come back and were delivered as often as allowed, among the next `most`.
+    pub(super) fn give_up_on_returned(
+        &mut self,
+        key: ConsumerKey,
+        most: usize,
+        now: Now,
+    ) -> Result<()> {
+        for _ in 0..GIVEN_UP_AT_ONCE {
+            let Some(slot) = self.state.consumer(key) else { return Ok(()) };
+            let next: Vec<u64> = slot.consumer.all_again().take(most.min(MOST_GIVEN)).collect();
+            if !self.give_up_some(key, &next, now)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up those of these messages that were delivered as often as allowed. False if there are none.
+    fn give_up_some(&mut self, key: ConsumerKey, msg_ids: &[u64], now: Now) -> Result<bool> {
+        let Some(slot) = self.state.consumer(key) else { return Ok(false) };
+        let consumer = &slot.consumer;
+        let most = consumer.policy.max_deliver;
+        let is_over = |id: &u64| most > 0 && consumer.count(*id) >= Some(most);
+        let over: Vec<u64> = msg_ids.iter().copied().filter(is_over).collect();
+        let events: Vec<_> = over.iter().filter_map(|id| self.about(key, *id)).collect();
+        self.give_up_all(key, &over, now)?;
+        self.state.stream_events.extend(events.into_iter().map(StreamEvent::MaxDeliveries));
+        Ok(!over.is_empty())
+    }
+
+    fn give_up_all(&mut self, key: ConsumerKey, msg_ids: &[u64], now: Now) -> Result<()> {
+        let Some(slot) = self.state.consumer(key) else { return Ok(()) };
+        let (name, address) = (Arc::clone(&slot.name), self.address_of(key.slot));
+        let stamp = Stamp { time_ms: now.wall_ms, address: &address };
+        for some in msg_ids.chunks(MOST_GIVEN) {
+            let mut runs = Vec::new();
+            encode_runs(some.iter().map(|id| (*id, 1)), &mut runs);
+            let cause = cause::MAX_DELIVER;
+            let done = ConsumerDone { stamp, consumer: &name, cause, runs: &runs };
+            let op = Op::ConsumerDone(done);
+            self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms)?;
+            self.append(key.slot, 0, &op);
+            self.state.done(key, &done);
+            self.count_of_consumer(key, |counts| counts.dead += some.len() as u64);
+        }
+        self.state.arm_consumer(key);
+        Ok(())
+    }
+
+    /// Deadlines of a consumer have come: messages come back, or are given up.
+    pub(super) fn on_consumer_due(&mut self, timer: Timer, now: Now) {
+        let key = ConsumerKey { slot: timer.slot, id: timer.id };
+        let Some(slot) = self.state.consumer_mut(key) else { return };
+        slot.timer = None;
+        let ended = slot.consumer.end_deadlines(now.mono_ms, ENDED_AT_ONCE);
+        if !ended.is_empty() {
+            // What cannot be written now is given up with the next look.
+            let _ = self.give_up_some(key, &ended, now);
+            self.state.ready_consumers.insert(key);
+        }
+        self.state.arm_consumer(key);
+    }
+}

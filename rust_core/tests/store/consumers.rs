@@ -1,0 +1,201 @@
+//! Consumers are given each message once at a time, come back to it when they said, and forget nothing at a restart.
+
+use std::sync::Arc;
+
+use mq9_core::consumer::{AckPolicy, ConsumerPolicy};
+use mq9_core::disk::Disk;
+use mq9_core::mailbox::Policy;
+use mq9_core::store::{
+    Acked, ConsumerAck, ConsumerKey, Delivery, NewConsumer, NewStream, Options, Publish, Store,
+    StreamKey,
+};
+use mq9_core::time::Now;
+use mq9_sim::SimDisk;
+
+const START: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 1_000 };
+
+fn later(ms: u64) -> Now {
+    Now { wall_ms: START.wall_ms + ms, mono_ms: START.mono_ms + ms }
+}
+
+fn open(disk: &SimDisk, now: Now) -> Store {
+    let options = Options { segment_bytes: 4096, allocate_bytes: 4096, ..Options::default() };
+    Store::open(Arc::new(disk.clone()) as Arc<dyn Disk>, options, 7, now).expect("it opens")
+}
+
+/// A stream with messages to these subjects.
+fn stream(store: &mut Store, policy: Policy, subjects: &[&str]) -> StreamKey {
+    let new = NewStream { name: "S", config: "{}", policy };
+    let key = store.create_stream(&new, START).expect("the stream is new");
+    publish(store, key, subjects);
+    key
+}
+
+fn publish(store: &mut Store, key: StreamKey, subjects: &[&str]) {
+    for subject in subjects {
+        let publish = Publish { subject, payload: b"payload", ..Publish::default() };
+        store.publish_to(key, &publish, START).expect("it is stored");
+    }
+}
+
+fn policy() -> ConsumerPolicy {
+    ConsumerPolicy { ack_wait_ms: 1_000, ..ConsumerPolicy::default() }
+}
+
+fn consumer(store: &mut Store, key: StreamKey, name: &str, policy: ConsumerPolicy) -> ConsumerKey {
+    let new = NewConsumer { name, policy, config: "{}", next: 0, early: Vec::new() };
+    store.set_consumer(key, &new, START).expect("the consumer is new")
+}
+
+/// What a consumer is given, each as `msg_id` and count.
+fn pull(store: &mut Store, key: ConsumerKey, most: usize, now: Now) -> Vec<(u64, u32)> {
+    while store.tick(now) || store.sleep_ms(now) == Some(0) {}
+    let offers = store.offers(key, most, now).expect("offers can be read");
+    store.give(key, &offers, now).expect("it is logged");
+    store.check_invariants();
+    offers.iter().map(|offer| (offer.msg_id(), offer.count)).collect()
+}
+
+fn say(store: &mut Store, key: ConsumerKey, msg_id: u64, ack: &ConsumerAck, now: Now) {
+    let of = Delivery { msg_id, number: 1, count: u32::MAX, ..Delivery::default() };
+    let acked = store.consumer_ack(key, &of, ack, now).expect("it is logged");
+    assert_eq!(acked, Acked::Heard);
+    store.check_invariants();
+}
+
+fn stored(store: &Store, key: StreamKey) -> u64 {
+    store.stream_info(key).expect("the stream is there").messages
+}
+
+#[test]
+fn a_message_that_was_returned_twice_is_given_once() {
+    let mut store = open(&SimDisk::new(), START);
+    let key = stream(&mut store, Policy::default(), &["a", "b"]);
+    let key = consumer(&mut store, key, "c", policy());
+    assert_eq!(pull(&mut store, key, 2, START), [(0, 1), (1, 1)]);
+    say(&mut store, key, 0, &ConsumerAck::Return(None), START);
+    say(&mut store, key, 1, &ConsumerAck::Return(None), START);
+    assert_eq!(pull(&mut store, key, 1, START), [(0, 2)]);
+    say(&mut store, key, 0, &ConsumerAck::Return(None), START);
+    assert_eq!(pull(&mut store, key, 9, START), [(1, 2), (0, 3)], "in the order of the returns");
+    assert_eq!(pull(&mut store, key, 9, START), []);
+}
+
+#[test]
+fn what_is_delivered_as_often_as_allowed_is_given_up_however_much_returns_at_once() {
+    let mut store = open(&SimDisk::new(), START);
+    let key = stream(&mut store, Policy::default(), &["s"; 3000]);
+    let most = ConsumerPolicy { max_deliver: 2, ..policy() };
+    let key = consumer(&mut store, key, "c", most);
+    assert_eq!(pull(&mut store, key, 3000, START).len(), 3000);
+    let mut again = Vec::new();
+    while again.len() < 3000 {
+        let given = pull(&mut store, key, 700, later(1_000));
+        assert!(given.iter().all(|(_, count)| *count == 2) && !given.is_empty());
+        again.extend(given);
+    }
+    assert_eq!(pull(&mut store, key, 1, later(2_000)), []);
+    let info = store.consumer_info(key).unwrap();
+    assert_eq!((info.ack_pending, info.redelivered), (0, 3000));
+}
+
+#[test]
+fn a_returned_message_waits_as_long_as_was_said_after_a_restart() {
+    for checkpoint in [false, true] {
+        let disk = SimDisk::new();
+        let mut store = open(&disk, START);
+        let key = stream(&mut store, Policy::default(), &["a", "b", "c", "d"]);
+        let key = consumer(&mut store, key, "c", policy());
+        assert_eq!(pull(&mut store, key, 4, START).len(), 4);
+        say(&mut store, key, 0, &ConsumerAck::Return(Some(600_000)), START);
+        say(&mut store, key, 1, &ConsumerAck::Return(None), START);
+        // Whoever says that it is at work does not return it any more.
+        say(&mut store, key, 2, &ConsumerAck::Return(Some(600_000)), START);
+        say(&mut store, key, 2, &ConsumerAck::Progress, START);
+        if checkpoint {
+            store.close().unwrap();
+        } else {
+            store.sync().unwrap();
+            drop(store);
+        }
+        // The monotonic clock begins anew with the machine.
+        let after = |ms: u64| Now { mono_ms: 50 + ms, ..later(100 + ms) };
+        let mut store = open(&disk, after(0));
+        let stream = store.find_stream("S").unwrap();
+        let key = store.find_consumer(stream, "c").unwrap();
+        assert_eq!(pull(&mut store, key, 9, after(1)), [(1, 2)], "checkpoint {checkpoint}");
+        say(&mut store, key, 1, &ConsumerAck::Done, after(1));
+        assert_eq!(pull(&mut store, key, 9, after(5_000)), [(2, 2), (3, 2)]);
+        say(&mut store, key, 2, &ConsumerAck::Done, after(5_000));
+        say(&mut store, key, 3, &ConsumerAck::Done, after(5_000));
+        assert_eq!(pull(&mut store, key, 9, after(599_800)), []);
+        assert_eq!(pull(&mut store, key, 9, after(600_000)), [(0, 2)]);
+    }
+}
+
+#[test]
+fn ids_filters_and_policies_that_the_log_cannot_hold_are_refused_before_anything_is_written() {
+    let disk = SimDisk::new();
+    let mut store = open(&disk, START);
+    let key = stream(&mut store, Policy::default(), &["a"]);
+    let end = store.end();
+    for id in ["x".repeat(256), "\u{e9}".repeat(128)] {
+        let publish = Publish { subject: "s", id: &id, ..Publish::default() };
+        assert!(store.publish_to(key, &publish, START).is_err(), "{} bytes", id.len());
+    }
+    let filter: Box<str> = format!("a.{}", "\u{e9}".repeat(127)).into();
+    for policy in [
+        ConsumerPolicy { filters: vec![filter], ..policy() },
+        ConsumerPolicy { filters: vec!["abc.defg".into(); 10_000], ..policy() },
+        ConsumerPolicy { backoff_ms: vec![5; 7_300], ..policy() },
+    ] {
+        let new = NewConsumer { name: "c", policy, config: "{}", next: 0, early: Vec::new() };
+        assert!(store.set_consumer(key, &new, START).is_err());
+    }
+    assert_eq!(store.end(), end, "something was written");
+    let longest = "y".repeat(255);
+    let publish = Publish { subject: "s", id: &longest, ..Publish::default() };
+    assert_eq!(store.publish_to(key, &publish, START).unwrap().seq, 2);
+    let filters = vec!["z".repeat(255).into()];
+    consumer(&mut store, key, "d", ConsumerPolicy { filters, ..policy() });
+    store.sync().unwrap();
+    drop(store);
+    let mut store = open(&disk, later(1));
+    assert_eq!(store.damage(), []);
+    let key = store.find_stream("S").unwrap();
+    assert!(store.publish_to(key, &publish, START).unwrap().duplicate);
+    assert!(store.find_consumer(key, "d").is_some());
+}
+
+#[test]
+fn where_interest_keeps_messages_they_go_with_the_last_who_wants_them() {
+    let mut store = open(&SimDisk::new(), START);
+    let interest = Policy { interest: true, ..Policy::default() };
+    let key = stream(&mut store, interest, &[]);
+    let first = consumer(&mut store, key, "first", policy());
+    let quiet = ConsumerPolicy { ack: AckPolicy::None, ..ConsumerPolicy::default() };
+    let quiet = consumer(&mut store, key, "quiet", quiet);
+    publish(&mut store, key, &["a", "b"]);
+    // Begins behind both, and is to have the first of them before what is new.
+    let new =
+        NewConsumer { name: "early", policy: policy(), config: "{}", next: 2, early: vec![0] };
+    let early = store.set_consumer(key, &new, START).unwrap();
+    assert_eq!(pull(&mut store, quiet, 9, START), [(0, 1), (1, 1)]);
+    assert_eq!(stored(&store, key), 2);
+    assert_eq!(pull(&mut store, first, 9, START), [(0, 1), (1, 1)]);
+    say(&mut store, first, 0, &ConsumerAck::Done, START);
+    say(&mut store, first, 1, &ConsumerAck::Done, START);
+    assert_eq!(stored(&store, key), 1, "the first is still wanted, the second is not");
+    assert_eq!(pull(&mut store, early, 9, START), [(0, 1)]);
+    say(&mut store, early, 0, &ConsumerAck::Done, START);
+    assert_eq!(stored(&store, key), 0);
+    // Who acknowledges nothing has done with what it was given.
+    publish(&mut store, key, &["c"]);
+    for key in [first, early] {
+        assert_eq!(pull(&mut store, key, 9, START), [(2, 1)]);
+        say(&mut store, key, 2, &ConsumerAck::Done, START);
+    }
+    assert_eq!(stored(&store, key), 1);
+    assert_eq!(pull(&mut store, quiet, 9, START), [(2, 1)]);
+    assert_eq!(stored(&store, key), 0);
+}
