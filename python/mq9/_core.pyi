@@ -106,23 +106,56 @@ class StoreError(Exception):
     index: int | None
     stored: tuple[int, ...]
 
-class MailboxNotFound(StoreError): ...
-class MailboxExists(StoreError): ...
-class MessageNotFound(StoreError): ...
-class InvalidAddress(StoreError, ValueError): ...
-class InvalidField(StoreError, ValueError): ...
-class MessageTooLarge(StoreError): ...
-class MailboxFull(StoreError): ...
-class TooManyGroups(StoreError): ...
-class GroupNotFound(StoreError): ...
-class QuotaExceeded(StoreError): ...
-class NotGiven(StoreError): ...
-class StoreLocked(StoreError): ...
-class DiskFull(StoreError, OSError): ...
-class StorageError(StoreError, OSError): ...
-class WritesStopped(StoreError): ...
-class NewerFormat(StoreError): ...
-class ExportError(StoreError): ...
+class MailboxNotFound(StoreError):
+    """No mailbox of that address."""
+
+class MailboxExists(StoreError):
+    """The address is taken."""
+
+class MessageNotFound(StoreError):
+    """No stored message of that id."""
+
+class InvalidAddress(StoreError, ValueError):
+    """The address breaks a rule of the address format."""
+
+class InvalidField(StoreError, ValueError):
+    """A value is out of its range."""
+
+class MessageTooLarge(StoreError):
+    """The message is larger than the store or the mailbox takes."""
+
+class MailboxFull(StoreError):
+    """The mailbox is at a limit and refuses new messages."""
+
+class TooManyGroups(StoreError):
+    """The mailbox has as many groups as it may have."""
+
+class GroupNotFound(StoreError):
+    """The mailbox has no group of that name, or it was removed."""
+
+class QuotaExceeded(StoreError):
+    """Clients, or this one, have as much as a setting of the broker allows."""
+
+class NotGiven(StoreError):
+    """An acknowledgement of a message that the group was never given."""
+
+class StoreLocked(StoreError):
+    """The directory is in use."""
+
+class DiskFull(StoreError, OSError):
+    """There is no space for more; reading goes on."""
+
+class StorageError(StoreError, OSError):
+    """The operating system refused a file operation."""
+
+class WritesStopped(StoreError):
+    """A sync has failed: nothing more is acknowledged until a restart."""
+
+class NewerFormat(StoreError):
+    """A file was written by a newer version."""
+
+class ExportError(StoreError):
+    """An export cannot be made, or go on."""
 
 @final
 class NewMessage:
