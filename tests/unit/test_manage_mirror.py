@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from mq9.manage.mirror import Mirror
 
 BEGAN = 1_700_000_000.0
