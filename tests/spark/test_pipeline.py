@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pyspark.sql import Row as SparkRow
+
     from live_traffic import Life
     from pipeline import Done
 
@@ -47,6 +49,13 @@ def rows(done: "Done", table: str) -> list[Row]:
     found = done.tables.read(table)
     assert found is not None
     return [row.asDict() for row in found.collect() if not row["mailbox"].endswith(DEAD)]
+
+
+def read(done: "Done", table: str) -> "list[SparkRow]":
+    """All rows of a table."""
+    found = done.tables.read(table)
+    assert found is not None
+    return found.collect()
 
 
 def sums(found: Iterable[Row], by: str, of: str) -> dict[tuple[Any, ...], Counter[str]]:
@@ -132,6 +141,85 @@ def test_what_is_left_in_the_last_hour_is_what_nobody_finished(
     in_order = sorted(rows(done, table), key=lambda row: row["at"])
     last = {row["mailbox"]: row for row in in_order}
     assert sums(last.values(), "mailbox", column) == sums(known, "mailbox", column)
+
+
+def test_who_waits_for_whom_is_what_the_agents_asked_and_answered(
+    done: "Done", known: list[Row]
+) -> None:
+    answers = {
+        (row["mailbox"], row["correlation"])
+        for row in known
+        if row["correlation"] and not row["reply_to"]
+    }
+    asked = []
+    for row in known:
+        if row["reply_to"]:
+            answered = (row["reply_to"], row["correlation"]) in answers
+            sides = {"agent": row["sender"], "waits_for": row["mailbox"]}
+            asked.append(sides | {"requests": 1, "answered": answered, "unanswered": not answered})
+    assert any(row["answered"] for row in asked)
+    assert any(row["unanswered"] for row in asked)
+    found = [row.asDict() for row in read(done, "waits")]
+    by, of = "agent waits_for", "requests answered unanswered"
+    assert sums(found, by, of) == sums(asked, by, of)
+
+
+def test_spending_is_what_the_agents_said(done: "Done", known: list[Row]) -> None:
+    spent = [
+        {"agent": row["sender"], "conversation": row["conversation"], "messages": 1}
+        | {"tokens": row["tokens"] or 0, "millionths": row["cost"] or 0}
+        for row in known
+        if row["tokens"] is not None or row["cost"] is not None
+    ]
+    found = [
+        row.asDict()
+        | {"tokens": row["tokens"] or 0, "millionths": int((row["cost"] or 0) * 1_000_000)}
+        for row in read(done, "spending")
+    ]
+    by, of = "agent conversation", "messages tokens millionths"
+    assert sums(found, by, of) == sums(spent, by, of)
+
+
+def test_circles_are_those_that_the_agents_sent_round(done: "Done", known: list[Row]) -> None:
+    # In which hour each message was sent is all that the agents do not know.
+    lives = rows(done, "message_lifecycle")
+    hours = {(row["mailbox"], row["msg_id"]): (row["date"], row["hour"]) for row in lives}
+    sent: Counter[tuple[Any, ...]] = Counter()
+    for row in known:
+        if row["conversation"] and row["sender"] != row["mailbox"]:
+            talk = (*hours[row["mailbox"], row["msg_id"]], row["conversation"])
+            sent[talk, row["sender"], row["mailbox"]] += 1
+    expected: Counter[tuple[Any, ...]] = Counter()
+    ways = {way for way, count in sent.items() if count >= 2}
+    for talk, first, second in ways:
+        for chain in ((first, second), *((first, second, third) for _, _, third in ways)):
+            steps = [(talk, *pair) for pair in zip(chain, (*chain[1:], first), strict=True)]
+            if first == min(chain) and len(set(chain)) == len(chain) and ways.issuperset(steps):
+                counts = [sent[step] for step in steps]
+                expected[*talk, chain, min(counts), sum(counts)] = 1
+    assert {len(circle[3]) for circle in expected} == {2, 3}
+    found = Counter(
+        (row["date"], row["hour"], row["conversation"], tuple(row["agents"]), *of_circle(row))
+        for row in read(done, "circles")
+    )
+    assert found == expected
+
+
+def of_circle(circle: "SparkRow") -> tuple[int, int]:
+    return circle["rounds"], circle["messages"]
+
+
+def test_retries_are_the_deliveries_that_the_agents_saw_again(
+    done: "Done", known: list[Row]
+) -> None:
+    again = [
+        row | {"redeliveries": row["deliveries"] - 1, "returned": row["returns"]}
+        for row in known
+        if row["deliveries"] > 1
+    ]
+    found = rows(done, "retries")
+    by = "sender mailbox"
+    assert sums(found, by, "redeliveries") == sums(again, by, "redeliveries")
 
 
 def test_a_return_that_the_agents_know_otherwise_is_noticed(done: "Done") -> None:

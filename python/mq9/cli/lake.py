@@ -96,7 +96,7 @@ def _tables(arguments: argparse.Namespace) -> str:
     return asked or f"{arguments.export.rstrip('/')}-tables"
 
 
-def _started(arguments: argparse.Namespace, name: str) -> Any:  # noqa: ANN401
+def _started(arguments: argparse.Namespace, name: str, *, lasting: bool = False) -> Any:  # noqa: ANN401
     if importlib.util.find_spec("pyspark") is None:
         raise Failure("this needs Spark: pip install 'mq9[spark]'", USAGE)
     from mq9.lake.jobs import running
@@ -106,6 +106,7 @@ def _started(arguments: argparse.Namespace, name: str) -> Any:  # noqa: ANN401
         master=arguments.master,
         memory=arguments.memory,
         parallelism=arguments.parallelism,
+        lasting=lasting,
     )
 
 
@@ -138,7 +139,7 @@ def _build(arguments: argparse.Namespace) -> int:
 
 
 def _stream(arguments: argparse.Namespace) -> int:
-    with _started(arguments, "mq9-stream") as spark:
+    with _started(arguments, "mq9-stream", lasting=arguments.every is not None) as spark:
         from pyspark.errors import StreamingQueryException
 
         from mq9.lake import folder, stream

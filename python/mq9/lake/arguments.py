@@ -31,7 +31,11 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 def session(name: str, asked: argparse.Namespace) -> AbstractContextManager[SparkSession]:
     """The session that the arguments ask for, for as long as the job runs."""
     return running(
-        name, master=asked.master, parallelism=asked.parallelism or 8, memory=asked.memory
+        name,
+        master=asked.master,
+        parallelism=asked.parallelism or 8,
+        memory=asked.memory,
+        lasting=getattr(asked, "every", None) is not None,
     )
 
 

@@ -7,12 +7,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from mq9.spark import java, session
 from mq9.spark.class_archive import finish, options
 
+# Each query is compiled anew. Where the cache of compiled code fills up, Java compiles no more: its
+# own size for `TieredStopAtLevel=1`, 48 MB, was full after some micro-batches.
+LASTING = "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=256m"
 # Rows are worked on in Arrow; what Java does is planning, which lasts too short to be optimised.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
+QUICK = f"-XX:TieredStopAtLevel=1 {LASTING}"
 
 
 @contextmanager
@@ -23,21 +27,26 @@ def running(
     parallelism: int | None = None,
     memory: str | None = None,
     settings: Mapping[str, str] | None = None,
+    lasting: bool = False,
 ) -> Iterator[SparkSession]:
-    """A session for one job, which is stopped after it."""
+    """A session for one job, which is stopped after it; `lasting` if it goes on for hours."""
     local = master is None or master.startswith("local")
     found = None
     asked = dict(settings or {})
     if local and "PYSPARK_GATEWAY_PORT" not in os.environ:
         found = java.prepare()
         if found is not None:
-            asked.setdefault("spark.driver.extraJavaOptions", f"{QUICK} {options(found)}")
+            flags = LASTING if lasting else QUICK
+            asked.setdefault("spark.driver.extraJavaOptions", f"{flags} {options(found)}")
             asked.setdefault("spark.log.level", "ERROR")
     spark = session(name, master=master, parallelism=parallelism, memory=memory, settings=asked)
     try:
         yield spark
     finally:
-        finish(spark, found)
+        if is_remote():
+            spark.stop()
+        else:
+            finish(spark, found)
 
 
 class Progress:

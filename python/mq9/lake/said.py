@@ -49,10 +49,11 @@ def said(headers: pa.Array, payloads: pa.Array) -> dict[str, pa.Array]:
     """A column for everything that is said; null where it is not."""
     told, moved = _in_headers(headers)
     _in_payloads(payloads, told)
-    # Nobody sent what the broker moved to a dead-letter mailbox.
-    sender = pc.coalesce(told["sender"], told["reply_to"])
+    # Nobody sent what the broker moved to a dead-letter mailbox, waits for it or pays it again.
+    for name in ("sender", "reply_to", "tokens", "cost"):
+        told[name] = pc.if_else(pa.array(moved), pa.scalar(None, pa.string()), told[name])
     return {
-        "sender": pc.if_else(pa.array(moved), pa.scalar(None, pa.string()), sender),
+        "sender": pc.coalesce(told["sender"], told["reply_to"]),
         "reply_to": told["reply_to"],
         "correlation": told["correlation"],
         "conversation": pc.coalesce(told["conversation"], told["correlation"]),

@@ -33,11 +33,14 @@ def session(
 ) -> SparkSession:
     """The session of this process; started on `master` if there is none yet.
 
-    Without a `master` it is the one of spark-submit, else all cores of this machine.
+    Without a `master` it is the one of spark-submit, else all cores of this machine. One that is
+    `sc://HOST:PORT` is a server of Spark Connect.
     """
+    builder = SparkSession.builder.appName(name)
+    if (master or "").startswith("sc://"):
+        return _elsewhere(builder, str(master), parallelism, settings)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     java.prepare()
-    builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
     elif not submitted:
@@ -56,3 +59,19 @@ def session(
     for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _elsewhere(
+    builder: SparkSession.Builder,
+    server: str,
+    parallelism: int | None,
+    settings: Mapping[str, str] | None,
+) -> SparkSession:
+    """A session of Spark Connect: its heap and its address are the server's."""
+    made = builder.remote(server).getOrCreate()
+    asked = {**SETTINGS, **(settings or {})}
+    if parallelism is not None:
+        asked["spark.sql.shuffle.partitions"] = str(parallelism)
+    for key, value in asked.items():
+        made.conf.set(key, value)
+    return made
