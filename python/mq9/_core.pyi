@@ -546,9 +546,6 @@ class Store:
         newest: bool = False,
         now: _Now = None,
     ) -> list[Message]: ...
-    def read_inbox(
-        self, address: str, max_msgs: int, max_bytes: int, *, now: _Now = None
-    ) -> tuple[int, list[Message]]: ...
     def query_delayed(
         self,
         address: str,
@@ -826,6 +823,15 @@ class Broker:
     def settle(self) -> None: ...
     def reply(
         self, cid: int, subject: str, payload: bytes, *, command: str | None = None
+    ) -> None: ...
+    def give_unread(
+        self,
+        cid: int,
+        subject: str,
+        address: str,
+        created_ms: int,
+        *,
+        always_base64: bool = False,
     ) -> None: ...
     def answer(self, cid: int, subject: str, payload: bytes) -> None: ...
     def refuse(self, cid: int, subject: str, command: str, kind: str, text: str) -> None: ...

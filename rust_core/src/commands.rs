@@ -131,7 +131,7 @@ pub const COMMANDS: [Command; 35] = [
     command("BROADCAST.", By::Partition, Shape::Sent),
     command("MSG.QUERY.", By::Caller, Shape::Messages),
     command("MSG.DELETE.", By::Caller, Shape::Deleted),
-    command("MAILBOX.QUERY.", By::Caller, Shape::Unread),
+    command("MAILBOX.QUERY.", By::CallerForUser, Shape::Unread),
     command("MAILBOX.DELETE.", By::Caller, Shape::Deleted),
     command("MAILBOX.CREATE", By::CallerForUser, Shape::Created),
     command("MAILBOX.UPDATE.", By::CallerForUser, Shape::Created),

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from tests.restarts import Restarting
 import mq9
 import mq9.sync
 from mq9 import errors
+from mq9.client import connecting, link
+from mq9.client.sources import Everything
 
 DEADLINE_S = 30
 _names = itertools.count()
@@ -80,6 +82,37 @@ async def test_an_inbox_gives_each_message_once(client: mq9.Client, box: str) ->
     assert await client.unread(box) == []
     # They are all still there.
     assert await texts(client.subscribe(box, limit=7)) == [*"abcdefg"]
+
+
+@pytest.mark.parametrize("end", [errors.BrokerUnavailable("away"), asyncio.CancelledError()])
+async def test_what_was_read_is_there_whatever_happens_to_the_rest(
+    client: mq9.Client, box: str, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    for _ in range(14):
+        await client.send(box, "x" * 100_000)
+    ask = client._wire.ask
+    calls = itertools.count()
+
+    async def ask_once(
+        subject: str,
+        request: Mapping[str, object],
+        *,
+        timeout: float,  # noqa: ASYNC109
+    ) -> object:
+        if "QUERY" in subject and next(calls) == 1:
+            raise end
+        return await ask(subject, request, timeout=timeout)
+
+    monkeypatch.setattr(client._wire, "ask", ask_once)
+    if isinstance(end, asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError):
+            await client.unread(box)
+        assert len(await client.unread(box)) == 14
+    else:
+        first = await client.unread(box)
+        assert 0 < len(first) < 14
+        assert len(await client.unread(box)) == 14 - len(first)
+    assert await client.unread(box) == []
 
 
 async def test_what_a_program_was_not_done_with_is_unread(
@@ -301,6 +334,33 @@ async def test_a_slow_program_holds_back_the_broker_and_not_itself(own: Restarti
             await client.send("a", "more")
             got = [int(message.text) async for message in messages]
         assert got == list(range(count))
+
+
+async def test_reading_that_is_held_back_for_long_keeps_the_connection(
+    own: Restarting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connecting, "PING_INTERVAL_S", 0.02)
+    monkeypatch.setattr(link, "PING_INTERVAL_S", 0.02)
+    async with mq9.Client(own.url) as client:
+        await client.create_mailbox("a")
+        await client.send_many("a", [f"{number}".ljust(20_000) for number in range(1000)])
+        async with asyncio.timeout(DEADLINE_S), client.subscribe("a", limit=1000) as messages:
+            assert messages._link is not None
+            assert messages._link._nats is not None
+            connection, sent = messages._link._nats, asyncio.Event()
+            ping, count = connection._send_ping, itertools.count()
+
+            async def ping_often(future: asyncio.Future[bool] | None = None) -> None:
+                await ping(future)
+                # Two that are not answered end a connection otherwise.
+                if not messages._room.is_set() and next(count) == 10:
+                    sent.set()
+
+            monkeypatch.setattr(connection, "_send_ping", ping_often)
+            monkeypatch.setattr(Everything, "buffered", 10)
+            await sent.wait()
+            assert [int(message.text) async for message in messages] == list(range(1000))
+    assert "the connection is lost" not in caplog.text
 
 
 def test_without_asyncio(own_sync: Restarting) -> None:

@@ -1,5 +1,6 @@
 """Push over a real broker: subscriptions that are given what is stored, then what arrives."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,20 @@ def test_what_an_inbox_has_not_pushed_is_queried_once_by_owner(mail: Mail, reade
     mail.publish(f"$mq9.AI.INBOX.{address}.normal", b"new")
     subscribe(reader, f"INBOX.{address}.*")
     assert payloads(reader, 1) == [b"new"]
+
+
+def test_a_query_without_reply_subject_reads_nothing(mail: Mail) -> None:
+    made = mail.done("MAILBOX.CREATE", {"ttl": 3600})
+    address, token = made["mail_id"], {"token": made["token"]}
+    mail.deliver(address, b"kept")
+    mail.publish(f"$mq9.AI.MAILBOX.QUERY.{address}", json.dumps(token).encode())
+    assert not mail.errors
+    assert mail.done(f"MAILBOX.QUERY.{address}", token)["unread"] == 1
+    # Whether it could have been carried out is told.
+    mail.publish(f"$mq9.AI.MAILBOX.QUERY.{address}", b"{}")
+    while not mail.errors:
+        mail.ping()
+    assert "MAILBOX.QUERY" in mail.errors[0]
 
 
 def test_a_large_query_says_that_there_is_more(mail: Mail) -> None:

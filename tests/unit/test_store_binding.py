@@ -341,7 +341,6 @@ CALLS = {
     "ack": ("a", "g", [0]),
     "query": ("a",),
     "query_delayed": ("a",),
-    "read_inbox": ("a", 1, 1),
     "cancel_delayed": ("a", 0),
     "delete": ("a", 0),
     "mailbox": ("a",),

@@ -16,6 +16,9 @@ from nats.aio.client import Client as Nats
 from mq9.client.tasks import end_tasks
 from mq9.errors import AccessDenied, BrokerUnavailable, Mq9Error
 
+PING_INTERVAL_S = 15
+"""How often a server is asked whether it is there; if two are not answered it is not."""
+
 _REFUSED = ("authorization violation", "authentication")
 
 
@@ -62,7 +65,7 @@ async def open_connection(
             closed_cb=closed_cb,
             allow_reconnect=False,
             connect_timeout=access.connect_timeout,  # type: ignore[arg-type]
-            ping_interval=15,
+            ping_interval=PING_INTERVAL_S,
             inbox_prefix=access.inbox_prefix,
             tls=access.tls,
             **_credentials(access),

@@ -6,13 +6,14 @@ mailboxes.
 """
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 import nats.errors
 from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 
-from mq9.client.connecting import Access, open_first
+from mq9.client.connecting import PING_INTERVAL_S, Access, open_first
 from mq9.errors import ConnectionLost
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Link:
     async def open(self, urls: tuple[str, ...], access: Access, *, holds_pings: bool) -> None:
         """Connects; with `holds_pings` each ping of the broker waits for `pong`."""
         self._nats = await open_first(urls, access, self._on_error, lambda _: self.ended.set())
-        self._nats._transport = _Gated(self._nats._transport, self._room)  # type: ignore[assignment]
+        self._nats._transport = _Gated(self._nats, self._room)  # type: ignore[assignment]
         if holds_pings:
             self._answer_ping = self._nats._process_ping
             self._nats._process_ping = self._on_ping  # type: ignore[method-assign]
@@ -125,12 +126,18 @@ class Link:
 class _Gated:
     """A transport of nats-py that reads only while there is room."""
 
-    def __init__(self, transport: Any, room: asyncio.Event) -> None:  # noqa: ANN401
-        self._transport = transport
+    def __init__(self, nats: Nats, room: asyncio.Event) -> None:
+        self._nats = nats
+        self._transport: Any = nats._transport
         self._room = room
 
     async def read(self, size: int) -> bytes:
-        await self._room.wait()
+        while not self._room.is_set():
+            # The answers to nats-py's pings wait unread: they are not missing.
+            self._nats._pings_outstanding = 0
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._room.wait(), PING_INTERVAL_S / 2)
+        self._nats._pings_outstanding = 0
         found: bytes = await self._transport.read(size)
         return found
 

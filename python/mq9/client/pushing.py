@@ -1,6 +1,7 @@
 """The part of `mq9.Client` that is about push: subscriptions, inboxes and broadcasts."""
 
 import functools
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,9 @@ from mq9.client.sources import BROADCAST, Broadcast, Broadcasts, Everything, Key
 from mq9.client.spans import Span
 from mq9.client.subscription import Subscription
 from mq9.client.wire import Wire
-from mq9.errors import InvalidField
+from mq9.errors import InvalidField, Mq9Error
+
+_log = logging.getLogger("mq9.client")
 
 
 class PushMethods:
@@ -22,6 +25,11 @@ class PushMethods:
 
     @functools.cached_property
     def _doubtful(self) -> "dict[str, list[Key]]":
+        return {}
+
+    @functools.cached_property
+    def _undelivered(self) -> "dict[str, list[Message]]":
+        """What came of calls of `unread` that were cancelled."""
         return {}
 
     def subscribe(
@@ -69,18 +77,32 @@ class PushMethods:
     ) -> list[Message]:
         """The messages of a mailbox that nobody has read yet; with this they are read.
 
-        Operators need no `token`.
+        Operators need no `token`. If there are many and the broker fails on the way, those that
+        came are returned, and the next call goes on.
         """
         given = self.timeout if timeout is None else timeout
-        found: list[Message] = []
-        known = set(self._doubtful.pop(address, ()))
-        while True:
-            subject = f"$mq9.AI.MAILBOX.QUERY.{checked_address(address)}"
-            answer = await self._wire.ask(subject, {"token": token}, timeout=given)
-            found += (Message.from_entry(address, None, entry) for entry in answer["messages"])
-            # A reply is cut for its size.
-            if not answer.get("more"):
-                return [each for each in found if (each.msg_id, each.create_time) not in known]
+        subject = f"$mq9.AI.MAILBOX.QUERY.{checked_address(address)}"
+        doubtful = self._doubtful.pop(address, [])
+        known = set(doubtful)
+        found = self._undelivered.pop(address, [])
+        try:
+            more = True
+            while more:
+                answer = await self._wire.ask(subject, {"token": token}, timeout=given)
+                entries = (Message.from_entry(address, None, entry) for entry in answer["messages"])
+                found += (each for each in entries if (each.msg_id, each.create_time) not in known)
+                # A reply is cut for its size.
+                more = bool(answer.get("more"))
+        except Mq9Error as error:
+            if not found:
+                self._doubtful[address] = doubtful
+                raise
+            _log.warning("%s: %d messages, then %s", subject, len(found), error)
+        except BaseException:
+            # They are read as soon as they are here: what ends this call must not lose them.
+            self._undelivered.setdefault(address, []).extend(found)
+            raise
+        return found
 
     async def broadcast(
         self,

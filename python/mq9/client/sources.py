@@ -26,7 +26,7 @@ _WINDOW_S = 0.25
 """How much work is taken at once of an inbox."""
 _LARGEST_WINDOW = 1024
 _REMEMBERED = 32_768
-"""Messages of an inbox that are known again: more than a broker has under way to a connection."""
+"""Messages that are known again: more than a broker has under way to a connection."""
 
 
 class EndedError(Exception):
@@ -124,21 +124,58 @@ class Everything(_Mailbox):
 
     def __init__(self, *args: Any) -> None:  # noqa: ANN401
         super().__init__(*args)
-        self._marks: dict[int, Key] = {}
-        """The last message of each level: its number and time."""
-        self._known: dict[int, Key] = {}
+        self._marks: dict[int, _Mark] = {}
+        """The last message of each level."""
+        self._known: dict[int, _Mark] = {}
 
     def lost(self) -> None:
-        self._known = dict(self._marks)
+        self._known = {level: mark.copy() for level, mark in self._marks.items()}
 
     def _is_known(self, message: Message) -> bool:
-        level, last = message.level, (message.msg_id, message.create_time)
-        known = self._known.get(level)
-        # A later message with a lower number is one of another mailbox with the same address.
-        if known is not None and last[0] <= known[0] and last[1] <= known[1]:
+        known = self._known.get(message.level)
+        if known is not None and known.covers(message):
             return True
-        self._marks[level] = last
+        self._marks.setdefault(message.level, _Mark()).move(message)
         return False
+
+
+@dataclass(slots=True)
+class _Mark:
+    """How far a level was read.
+
+    Another mailbox at the same address numbers its messages from 0 again, and none of them is
+    older than the last one here. So a message that is not newer is known, but in the second of
+    that last one: there it is known by what it says.
+    """
+
+    msg_id: int = -1
+    second: int = -1
+    said: dict[int, int] = field(default_factory=dict)
+    """Of the messages of that second, by number."""
+
+    def copy(self) -> "_Mark":
+        return _Mark(self.msg_id, self.second, dict(self.said))
+
+    def move(self, message: Message) -> None:
+        if message.create_time != self.second:
+            self.second = message.create_time
+            self.said.clear()
+        self.msg_id = message.msg_id
+        if len(self.said) < _REMEMBERED:
+            self.said[message.msg_id] = _said(message)
+
+    def covers(self, message: Message) -> bool:
+        if message.msg_id > self.msg_id or message.create_time > self.second:
+            return False
+        if message.create_time < self.second:
+            return True
+        # Of a second with very many messages it is not known what all of them said.
+        missing = None if len(self.said) < _REMEMBERED else _said(message)
+        return self.said.get(message.msg_id, missing) == _said(message)
+
+
+def _said(message: Message) -> int:
+    return hash((message.payload, message.key))
 
 
 class Shared(_Mailbox):

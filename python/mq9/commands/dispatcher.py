@@ -6,7 +6,7 @@ Owns errors and when a reply leaves. What a command does is its own.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -16,12 +16,13 @@ from mq9.commands.scheduler import CommandScheduler, Pause, Work
 from mq9.errors import StoreError, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mq9.commands.context import Client, ServerContext
 
 Steps: TypeAlias = Generator[Pause, None, Reply]
 """Work that stops from time to time, or until something has happened; ends with its reply."""
+
+Passed: TypeAlias = Callable[[int, str], None]
+"""What the broker does by itself, told the connection and the subject of the reply."""
 
 PREFIX = "$mq9.AI."
 
@@ -47,7 +48,7 @@ class Command:
     """What is done with the requests to a subject, which may end in `>`."""
 
     subject: str
-    answer: Callable[[Call], Reply | Steps]
+    answer: Callable[[Call], Reply | Steps | Passed]
     """At once, or in steps of a millisecond or so; steps change nothing."""
     is_durable: Callable[[], bool] = lambda: False
     """Whether all that a reply tells of is; else it is held until everything is."""
@@ -91,6 +92,9 @@ class Dispatcher:
             answer = command.answer(call)
             if isinstance(answer, Reply):
                 self._reply(command, call.cid, reply, answer)
+            elif callable(answer):
+                if reply:
+                    answer(call.cid, reply)
             elif reply or command.changes:
                 self._reply(command, call.cid, reply, (yield from answer))
             else:

@@ -9,6 +9,7 @@ use mq9_core::commands::{may_be_served, shape_of};
 use mq9_core::engine::Engine;
 use mq9_core::front::{ConnStats, Request};
 use mq9_core::nats;
+use mq9_core::partition::Unread;
 use mq9_core::protocol::{Refusal, WireOptions};
 use mq9_core::store::BroadcastLimits;
 use mq9_runtime::{Notice, OpenStore, Runtime, clock};
@@ -152,6 +153,29 @@ impl Broker {
         let subject = subject.to_owned();
         self.runtime.order(move |pump, _| {
             pump.engine().reply(cid, subject.as_bytes(), payload, shape);
+        });
+    }
+
+    /// Answers a client that owns a mailbox, created at this time, with what of its inbox nobody has read. The messages
+    /// of the reply are read by it; where nobody hears the reply nothing is.
+    #[pyo3(signature = (cid, subject, address, created_ms, *, always_base64=false))]
+    fn give_unread(
+        &self,
+        py: Python<'_>,
+        cid: u64,
+        subject: &str,
+        address: &str,
+        created_ms: u64,
+        always_base64: bool,
+    ) {
+        let (subject, address) = (subject.to_owned(), address.to_owned());
+        // Waits, so that who asks often gets one answer in a round.
+        py.detach(|| {
+            self.runtime.ask(move |pump, now| {
+                let (reply, address) = (subject.as_bytes(), &*address);
+                let asked = Unread { cid, reply, address, created_ms, always_base64 };
+                pump.engine().give_unread(&asked, now);
+            })
         });
     }
 

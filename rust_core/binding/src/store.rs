@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{
-    self as core, Ack, Changes, Fetch, NewMailbox, Options, PushLimits, Query, Quotas, Retention,
+    self as core, Ack, Changes, Fetch, NewMailbox, Options, Query, Quotas, Retention,
 };
 use mq9_runtime::{OpenStore, clock};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::access::{Access, Core, Given};
+use crate::access::{Access, Given};
 use crate::batch::{append_many, number_of};
 use crate::enum_names;
 use crate::errors::{Failure, Result};
@@ -396,22 +396,6 @@ impl Store {
             store.query(&address, &query, now)
         })?;
         Ok(to_python(py, &batch)?)
-    }
-
-    /// Gives messages of the inbox that nobody has read, and has them read: how many there were, and some of them.
-    #[pyo3(signature = (address, max_msgs, max_bytes, *, now=None))]
-    fn read_inbox(
-        &self,
-        py: Python<'_>,
-        address: String,
-        max_msgs: usize,
-        max_bytes: u64,
-        now: Given,
-    ) -> Result<(u64, Vec<Py<Message>>)> {
-        let limits = PushLimits { max_msgs, max_bytes };
-        let read = move |store: &mut Core, now| store.read_inbox(&address, limits, now);
-        let (unread, batch) = self.access.write(py, now, read)?;
-        Ok((unread, to_python(py, &batch)?))
     }
 
     /// Delayed messages in the order they were sent; `msg_id` is the delay number, `create_ms` when they are due.

@@ -10,10 +10,10 @@ mod talkers;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::commands::Shape;
+use crate::commands::{FETCH, Shape};
 use crate::front::{ConnId, ConnStats, Event, Front, Limits, Permissions, Terms, Totals};
 use crate::log::Lsn;
-use crate::partition::{Clock, Partition};
+use crate::partition::{Clock, Partition, Unread};
 use crate::protocol::{Refusal, WireOptions};
 use crate::store::FairLock;
 use crate::time::Moment;
@@ -94,6 +94,22 @@ impl Engine {
     /// will be; without a shape the payload promises nothing.
     pub fn reply(&mut self, cid: u64, subject: &[u8], payload: Vec<u8>, shape: Option<Shape>) {
         self.partition.reply(cid, subject, payload, shape);
+    }
+
+    /// Answers an owner who asks for what of an inbox nobody has read. Who does not hear the answer reads nothing by it,
+    /// and who may not fetch may not have the same in another way.
+    pub fn give_unread(&mut self, asked: &Unread<'_>, now: Moment) {
+        let &Unread { cid, reply, address, .. } = asked;
+        if !self.front.listens(cid, reply) && !self.front.is_command(reply) {
+            return;
+        }
+        let fetch = [FETCH, address.as_bytes()].concat();
+        if self.front.denies_publish(cid, &fetch) {
+            let text = format!("permission denied: you may not fetch from {address}");
+            let refusal = Refusal { kind: "access_denied".into(), text };
+            return self.partition.refuse(cid, reply, Shape::Unread, refusal);
+        }
+        self.partition.give_unread(asked, now.into());
     }
 
     /// Answers a request that was not carried out, in the shape of its command.

@@ -99,6 +99,8 @@ pub(super) struct Conn {
     pub replies: Replies,
     /// A wildcard subscription reaches into what the client must not read.
     pub filtered: bool,
+    /// How many of its subscriptions are fed from mailboxes.
+    pub readers: usize,
     /// A reader of a mailbox waits until some of the output has gone.
     pub thirsty: bool,
     /// Pings that were written, and pongs that came.
@@ -171,6 +173,7 @@ impl Conn {
             inbox: Route::default(),
             replies: Replies::default(),
             filtered: false,
+            readers: 0,
             thirsty: false,
             pings: 0,
             pongs: 0,

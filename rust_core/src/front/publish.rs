@@ -237,7 +237,7 @@ impl Front {
     }
 
     /// Whether a connection listens to a subject.
-    pub(super) fn listens(&self, cid: u64, subject: &[u8]) -> bool {
+    pub fn listens(&self, cid: u64, subject: &[u8]) -> bool {
         let Some(&id) = self.by_cid.get(&cid) else { return false };
         let mut matches = Matches::new();
         self.router.matches(subject, &mut matches);
@@ -382,6 +382,21 @@ impl Front {
         conn.is_some_and(|conn| {
             conn.terms.permissions.as_ref().is_none_or(|rules| rules.may_publish(subject))
         })
+    }
+
+    /// Whether publishing to `subject` is denied to a client by name.
+    pub fn denies_publish(&self, cid: u64, subject: &[u8]) -> bool {
+        let rules = self
+            .by_cid
+            .get(&cid)
+            .and_then(|&id| self.conn(id))
+            .and_then(|conn| conn.terms.permissions.as_ref());
+        rules.is_some_and(|rules| rules.denies_publish(subject))
+    }
+
+    /// Whether an answer at `subject` is a command, which is carried out whoever listens.
+    pub fn is_command(&self, subject: &[u8]) -> bool {
+        subject.starts_with(RESERVED)
     }
 
     /// Tells a requester, at a subscription of its own, that nobody listens.

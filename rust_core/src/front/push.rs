@@ -111,10 +111,18 @@ impl Front {
         handler: &mut dyn Handler,
     ) -> Result<(), Option<String>> {
         let reader = handler.subscribe(wish)?;
-        if let Some(known) = self.router.get_mut(wish.subscription) {
-            known.reader = reader;
-        }
+        self.set_reader(wish.subscription, reader);
         Ok(())
+    }
+
+    /// A subscription is fed by this reader from now on; by none if it is 0.
+    pub(super) fn set_reader(&mut self, subscription: SubId, reader: u64) {
+        let Some(known) = self.router.get_mut(subscription) else { return };
+        let (owner, before) = (known.owner, std::mem::replace(&mut known.reader, reader));
+        if let Some(conn) = self.conn_mut(owner) {
+            conn.readers += usize::from(reader != 0);
+            conn.readers -= usize::from(before != 0);
+        }
     }
 
     /// How much may be written to a subscription; nothing if it has ended.
@@ -141,10 +149,17 @@ impl Front {
 
     /// The reader of a subscription is done: the subscription hears from now on what is told.
     pub fn end_feed(&mut self, outlet: &Outlet) {
-        let known = self.router.get_mut(outlet.subscription);
-        if let Some(known) = known.filter(|known| known.reader == outlet.reader) {
-            known.reader = 0;
+        let known = self.router.get(outlet.subscription);
+        if known.is_some_and(|known| known.reader == outlet.reader) {
+            self.set_reader(outlet.subscription, 0);
         }
+    }
+
+    /// Whether all that waits for a client is what was written ahead of it because it reads mailboxes: it may take its
+    /// time with that.
+    pub(super) fn may_be_slow(&self, id: ConnId) -> bool {
+        let most = self.window() + self.limits.max_payload;
+        self.conn(id).is_some_and(|conn| conn.readers > 0 && conn.pending() <= most)
     }
 
     fn window(&self) -> usize {

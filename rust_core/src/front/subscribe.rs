@@ -77,9 +77,7 @@ impl Front {
             // Who shares broadcasts hears what is told from now on.
             if is_broadcast(subject) && queue.is_empty() {
                 let reader = handler.catch_up(cid, subscription);
-                if let Some(known) = self.router.get_mut(subscription) {
-                    known.reader = reader;
-                }
+                self.set_reader(subscription, reader);
             }
         }
         if verbose {
@@ -110,11 +108,13 @@ impl Front {
         self.pushing.end(&ended);
         if let Some(conn) = self.conn_mut(ended.owner) {
             conn.sids.remove(&ended.sid);
+            conn.readers -= usize::from(ended.reader != 0);
         }
     }
 
     pub(super) fn end_all_subscriptions(&mut self, id: ConnId) {
         let Some(conn) = self.conn_mut(id) else { return };
+        conn.readers = 0;
         for (_, subscription) in std::mem::take(&mut conn.sids) {
             if let Some(ended) = self.router.unsubscribe(subscription) {
                 self.pushing.end(&ended);

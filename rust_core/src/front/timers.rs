@@ -147,6 +147,13 @@ impl Front {
 
     fn alarm(&mut self, alarm: Alarm, now_us: u64) {
         let id = alarm.conn;
+        if matches!(alarm.kind, Kind::Write) && self.may_be_slow(id) {
+            // One that is not there any more does not answer pings.
+            if let Some(conn) = self.conn_mut(id) {
+                conn.write_deadline = None;
+            }
+            return self.start_write_deadline(id, now_us);
+        }
         if let Some(conn) = self.conn_mut(id) {
             match alarm.kind {
                 Kind::Ping => {
@@ -184,7 +191,9 @@ impl Front {
         // Where a deadline is set for the handshake, that one counts.
         let in_handshake =
             matches!(conn.phase, Phase::Fresh | Phase::Deciding { .. }) && conn.deadline.is_some();
-        if !in_handshake && (conn.rtt_us == 0 || quiet_us / 1000 >= interval_ms / 2) {
+        // Who is pushed to may answer a ping when it is done with what came before: it is enough that it talks.
+        let is_unmeasured = conn.rtt_us == 0 && (conn.readers == 0 || conn.pings_out == 0);
+        if !in_handshake && (is_unmeasured || quiet_us / 1000 >= interval_ms / 2) {
             if conn.pings_out >= ping_max {
                 self.close(id, Some(b"Stale Connection"), "Stale Connection".into());
                 return;

@@ -13,14 +13,32 @@ use crate::front::{Call, Front, Handled, Outlet, Permissions, SubId};
 use crate::jetstream::Outgoing;
 use crate::log::Lsn;
 use crate::protocol::{
-    Answer, Command, Encoding, FetchCommand, Form, Refusal, Reply, ReplySubject, SendCommand,
+    self, Answer, Command, Encoding, FetchCommand, Form, Refusal, Reply, ReplySubject, SendCommand,
     WireOptions, broadcast, parse,
 };
-use crate::store::{FetchOutcome, Fetched, Once, Store};
+use crate::store::{FetchOutcome, Fetched, Once, PushLimits, Store};
 use crate::time::Now;
 
 /// Long polls are answered so many bytes at a time.
 const COLLECTED_BYTES: usize = 8 << 20;
+
+/// What is looked at to answer one MAILBOX.QUERY.
+const UNREAD: PushLimits = PushLimits { max_msgs: 4096, max_bytes: 1 << 20 };
+
+/// An owner asks for what of an inbox nobody has read.
+#[derive(Debug, Clone, Copy)]
+pub struct Unread<'a> {
+    /// The connection.
+    pub cid: u64,
+    /// Where it listens for the answer.
+    pub reply: &'a [u8],
+    /// The mailbox.
+    pub address: &'a str,
+    /// When it was created: the owner of another one at this address is somebody else.
+    pub created_ms: u64,
+    /// Payloads are base64, valid text or not.
+    pub always_base64: bool,
+}
 
 /// A long poll under way.
 #[derive(Debug)]
@@ -246,6 +264,36 @@ impl RequestHandler {
         let answer = Answer::Given { payload, promises: shape.is_some() };
         let shape = shape.unwrap_or(Shape::Plain);
         self.replies.wait_for(end, Reply::new(cid, subject, shape, answer));
+    }
+
+    /// Gives a connection what of an inbox nobody has read, in one reply: the messages that it tells are read by it, and
+    /// no others.
+    pub fn give_unread(&mut self, store: &mut Store, asked: &Unread<'_>, now: Now) {
+        let &Unread { cid, reply, .. } = asked;
+        match self.take_unread(store, asked, now) {
+            Ok(payload) => self.reply_at(store.end(), cid, reply, payload, Some(Shape::Unread)),
+            Err(error) => self.refuse(cid, reply, Shape::Unread, error.into()),
+        }
+    }
+
+    fn take_unread(
+        &self,
+        store: &mut Store,
+        asked: &Unread<'_>,
+        now: Now,
+    ) -> Result<Vec<u8>, Error> {
+        let &Unread { address, created_ms, always_base64, .. } = asked;
+        let (of, unread, batch) = store.unread_of(address, UNREAD, now)?;
+        // Another mailbox at the same address is another's.
+        if store.mailbox(address, now)?.created_ms != created_ms {
+            return Err(Error::MailboxNotFound(address.to_owned()));
+        }
+        let encoding = if always_base64 { Encoding::Base64 } else { self.encoding };
+        let (payload, given) = protocol::unread(address, unread, &batch, encoding);
+        let given: Vec<_> =
+            batch.iter().take(given).map(|(meta, _)| (meta.level, meta.msg_id)).collect();
+        store.take_unread(of, &given, now)?;
+        Ok(payload)
     }
 
     /// Ends the long polls of a connection that these rules do not allow: whoever may not fetch (any more) is given

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use broadcasts::{Broadcasts, Told};
-pub use handler::RequestHandler;
+pub use handler::{RequestHandler, Unread};
 pub use pending::PendingReplies;
-pub use push::Pushes;
+pub use push::{Pushes, Work};
 
 use crate::commands::{Shape, shape_of};
 use crate::front::{Call, Front, Handled, Handler, Listeners, Permissions, SubId, Subscribing};
@@ -122,6 +122,11 @@ impl Partition {
     /// Whether something was asked for since it was settled.
     pub fn is_used(&self) -> bool {
         self.used
+    }
+
+    /// Subscriptions that are fed.
+    pub fn pushes(&self) -> &Pushes {
+        self.handler.pushes()
     }
 
     /// Whether some reply waits for more to be durable.
@@ -264,6 +269,14 @@ impl Partition {
         let end = store.map_or_else(Lsn::default, |store| store.end());
         self.used = true;
         self.handler.reply_at(end, cid, subject, payload, shape);
+    }
+
+    /// Answers an owner who asks for what of an inbox nobody has read.
+    pub fn give_unread(&mut self, asked: &Unread<'_>, now: Now) {
+        if let Some(mut store) = self.store.as_ref().and_then(|store| store.lock_if_open()) {
+            self.used = true;
+            self.handler.give_unread(&mut store, asked, now);
+        }
     }
 
     /// Answers a request that was not carried out.

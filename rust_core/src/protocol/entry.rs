@@ -16,6 +16,9 @@ use crate::wire::op::Message;
 /// About what a raw message has besides its record.
 const RAW_BYTES: usize = 160;
 
+/// Where a reply with unread messages ends, unless its first message is larger.
+const UNREAD_BYTES: usize = 1 << 20;
+
 /// How payloads are put into JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
@@ -37,6 +40,37 @@ pub(super) fn write_json(batch: &Fetched, encoding: Encoding) -> Vec<u8> {
     }
     out.extend_from_slice(b"]}");
     out
+}
+
+/// The reply that gives messages of an inbox which nobody has read, `unread` in all: as many of them as fit, and how many
+/// that are.
+pub(super) fn write_unread(
+    address: &str,
+    unread: u64,
+    batch: &Fetched,
+    encoding: Encoding,
+) -> (Vec<u8>, usize) {
+    let mut out = Vec::with_capacity(128 + batch.bytes() + batch.len() * 64);
+    out.extend_from_slice(b"{\"error\":\"\",\"mail_id\":");
+    string(&mut out, address);
+    number(&mut out, b",\"unread\":", unread);
+    out.extend_from_slice(b",\"messages\":[");
+    let mut given = 0;
+    for (meta, message) in batch.iter() {
+        let before = out.len();
+        if given > 0 {
+            out.push(b',');
+        }
+        entry(&mut out, &meta, &message, encoding);
+        if out.len() > UNREAD_BYTES && given > 0 {
+            out.truncate(before);
+            break;
+        }
+        given += 1;
+    }
+    let more: &[u8] = if unread > given as u64 { b"],\"more\":true}" } else { b"]}" };
+    out.extend_from_slice(more);
+    (out, given)
 }
 
 /// One message of such a reply.

@@ -16,7 +16,7 @@ mod request;
 use std::borrow::Cow;
 
 use crate::error::Error;
-use crate::store::{BroadcastLimits, Meta};
+use crate::store::{BroadcastLimits, Fetched, Meta};
 use crate::wire::op::Message;
 
 pub use broadcast::BroadcastCommand;
@@ -56,6 +56,11 @@ pub fn delayed_entry(meta: &Meta, message: &Message<'_>, options: WireOptions) -
     let mut out = Vec::with_capacity(160 + message.payload.len());
     entry::delayed(&mut out, meta, message, options.encoding());
     out
+}
+
+/// The reply to MAILBOX.QUERY with as many of these messages as fit, and how many that are.
+pub fn unread(address: &str, unread: u64, batch: &Fetched, encoding: Encoding) -> (Vec<u8>, usize) {
+    entry::write_unread(address, unread, batch, encoding)
 }
 
 /// Why a request was not carried out.

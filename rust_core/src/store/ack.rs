@@ -88,7 +88,13 @@ impl Store {
     }
 
     /// The group has done with these messages; a work queue removes them.
-    fn confirm(&mut self, index: SlotIx, at: GroupIx, msg_ids: &[u64], now: Now) -> Result<()> {
+    pub(super) fn confirm(
+        &mut self,
+        index: SlotIx,
+        at: GroupIx,
+        msg_ids: &[u64],
+        now: Now,
+    ) -> Result<()> {
         let (slot, group) = self.state.group_of(index, at)?;
         let address = slot.mailbox.address.clone();
         let work_queue = slot.mailbox.policy().work_queue;

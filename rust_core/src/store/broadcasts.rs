@@ -4,7 +4,8 @@
 //! no other use there. Must not know who listens.
 
 use super::indexes::SlotIx;
-use super::push::{Ahead, LevelSet, Position, PushLimits, Reading};
+use super::position::Position;
+use super::push::{Ahead, LevelSet, PushLimits, Reading};
 use super::send::earliest;
 use super::{Changes, NewMailbox, Send, Store};
 use crate::error::{Error, Result};

@@ -2,25 +2,31 @@
 //!
 //! Owns the choice: by level, then `msg_id`, only what is durable. Must not know connections beyond their number.
 
-use std::collections::BTreeSet;
-
 use super::fetch::{Unread, is_expired, member_name};
 use super::fetched::Fetched;
-use super::indexes::SlotIx;
-use super::{Store, space_for};
+use super::indexes::{GroupIx, SlotIx};
+use super::position::Position;
+use super::readers::MailboxRef;
+use super::{Store, space_for, space_for_unit};
 use crate::error::Result;
 use crate::group::{Delivered, Hold, Member, Pick, ranges};
 use crate::log::{Lsn, Space};
 use crate::mailbox::{Entry, LEVELS, Lane, Level, Mailbox};
 use crate::time::Now;
 use crate::wire::op::Op;
-use crate::wire::stamp::Stamp;
+use crate::wire::stamp::{Stamp, cause};
 
 /// The group of those who read a mailbox as its inbox. No client can name it.
 pub const INBOX_GROUP: &str = "$inbox";
 
 /// Messages in one record of an inbox: it fits the smallest segment.
 pub const IDS_AT_ONCE: usize = 128;
+
+/// Runs of messages to be given again that are looked at for one reading of a level.
+const RUNS_AT_ONCE: usize = 4096;
+
+/// Most bytes that the records of a read message take for it: given, read and removed.
+const READ_BYTES: usize = 17 + 12 + 12;
 
 /// Levels, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,27 +70,6 @@ impl LevelSet {
     /// Whether there is none.
     pub fn is_empty(self) -> bool {
         self.0 == 0
-    }
-}
-
-/// How far somebody has read, besides the inbox.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Position {
-    /// Per level, the first `msg_id` not yet given.
-    pub cursors: [u64; LEVELS],
-    /// Messages before that to be given again.
-    pub again: BTreeSet<(Level, u64)>,
-}
-
-impl Position {
-    /// A message was given.
-    pub fn pass(&mut self, level: Level, msg_id: u64) {
-        let cursor = &mut self.cursors[level.index()];
-        if msg_id >= *cursor {
-            *cursor = msg_id + 1;
-        } else {
-            self.again.remove(&(level, msg_id));
-        }
     }
 }
 
@@ -168,21 +153,27 @@ impl Store {
         let mailbox = &slot.mailbox;
         let mut bytes = 0;
         for (level, lane) in mailbox.lanes().iter().filter(|(level, _)| levels.has(*level)) {
-            let (cursor, again): (u64, Box<dyn Iterator<Item = u64> + '_>) = match reading {
+            let mut cut = false;
+            let (cursor, again): (u64, Box<dyn Iterator<Item = Entry> + '_>) = match reading {
                 Reading::At(position) => {
-                    let range = (*level, 0)..=(*level, u64::MAX);
-                    let again = position.again.range(range).map(|(_, msg_id)| *msg_id);
+                    cut = position.again_at(*level).nth(RUNS_AT_ONCE).is_some();
+                    let runs = position.again_at(*level).take(RUNS_AT_ONCE);
+                    let again = runs.flat_map(|run| {
+                        lane.iter_from(run.start).take_while(move |entry| entry.msg_id < run.end)
+                    });
                     (position.cursors[level.index()], Box::new(again))
                 }
                 Reading::Inbox => match group {
                     Some(group) => {
-                        let cursor = group.group.cursors()[level.index()];
-                        (cursor, Box::new(group.group.available_at(*level)))
+                        let again = group.group.available_at(*level);
+                        let again = again.filter_map(|msg_id| lane.get(msg_id));
+                        (group.group.cursors()[level.index()], Box::new(again))
                     }
                     None => (0, Box::new(std::iter::empty())),
                 },
             };
-            let again = again.filter_map(|msg_id| lane.get(msg_id));
+            // What is to be given again comes first, all of it.
+            let cursor = if cut { u64::MAX } else { cursor };
             for entry in again.chain(lane.iter_from(cursor)) {
                 if is_expired(mailbox, &entry, now) {
                     continue;
@@ -197,6 +188,9 @@ impl Store {
                     return (picks, true, waits);
                 }
                 picks.push((*level, entry, 0));
+            }
+            if cut {
+                return (picks, true, waits);
             }
         }
         (picks, false, waits)
@@ -219,28 +213,56 @@ impl Store {
         Ok(())
     }
 
-    /// Gives messages of the inbox that nobody was given, all of which are read by this: how many there were, and as
-    /// many of them as the limits allow. What they promise is true once the log is durable.
-    pub fn read_inbox(
+    /// What of the inbox nobody was given: how many messages, and as many of them as the limits allow. Nothing changes.
+    pub fn unread_of(
         &mut self,
         address: &str,
         limits: PushLimits,
         now: Now,
-    ) -> Result<(u64, Fetched)> {
+    ) -> Result<(MailboxRef, u64, Fetched)> {
         let is_behind = self.tick(now);
-        let index = self.lookup(address, now)?;
-        self.open_inbox(index, now)?;
-        let unread = if is_behind { self.unread_at(index, now) } else { self.unread(index) };
-        let (max_msgs, end) = (limits.max_msgs.min(IDS_AT_ONCE), self.end());
-        let limits = PushLimits { max_msgs, ..limits };
-        let ahead = self.look_until(end, index, Reading::Inbox, LevelSet::ALL, limits, now)?;
-        let given: Vec<_> = ahead.batch.iter().map(|(meta, _)| (meta.level, meta.msg_id)).collect();
-        if !given.is_empty() {
-            self.give_inbox(index, None, &given, now)?;
-            let msg_ids: Vec<u64> = given.iter().map(|(_, msg_id)| *msg_id).collect();
-            self.inbox_read(index, self.state.number(index), &msg_ids, now)?;
+        let slot = self.lookup(address, now)?;
+        let unread = if is_behind { self.unread_at(slot, now) } else { self.unread(slot) };
+        // They are read by one unit of records, which lies in one segment.
+        let most = self.options.segment_bytes as usize / 2 / READ_BYTES;
+        let limits = PushLimits { max_msgs: limits.max_msgs.min(most), ..limits };
+        let end = self.end();
+        let ahead = self.look_until(end, slot, Reading::Inbox, LevelSet::ALL, limits, now)?;
+        Ok((MailboxRef { slot, number: self.state.number(slot) }, unread, ahead.batch))
+    }
+
+    /// Messages that [`Store::unread_of`] has given are read by this, all of them or none. What that promises is true
+    /// once the log is durable.
+    pub fn take_unread(&mut self, of: MailboxRef, given: &[(Level, u64)], now: Now) -> Result<()> {
+        let Some(slot) = self.state.slot_of(of.slot, of.number) else { return Ok(()) };
+        let (address, work_queue) =
+            (slot.mailbox.address.clone(), slot.mailbox.policy().work_queue);
+        self.open_inbox(of.slot, now)?;
+        let Some((at, picks)) = self.inbox_picks(of.slot, given) else { return Ok(()) };
+        if picks.is_empty() {
+            return Ok(());
         }
-        Ok((unread, ahead.batch))
+        let member = Member::Conn { epoch: self.state.epoch, conn: 0 };
+        let msg_ids: Vec<u64> = picks.iter().map(|pick| pick.entry.msg_id).collect();
+        if !self.state.in_memory(of.slot) {
+            let (mut taken, mut read) = (Vec::new(), Vec::new());
+            ranges::encode_picks(&picks, &mut taken);
+            ranges::encode_ids(msg_ids.iter().copied(), &mut read);
+            let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
+            let (group, name) = (INBOX_GROUP, member_name(&member));
+            let delivered =
+                Op::Delivered { stamp, group, member: name, keeps: true, ranges: &taken };
+            let acked = Op::Acked { stamp, group, ranges: &read };
+            let removed = Op::Removed { stamp, cause: cause::CONSUMED, ranges: &read };
+            let all = [(of.slot, &delivered), (of.slot, &acked), (of.slot, &removed)];
+            let unit = if work_queue { &all[..] } else { &all[..2] };
+            self.log.reserve(space_for_unit(unit), Space::Deliver, now.wall_ms)?;
+            self.append_unit(unit);
+        }
+        let deliveries: Vec<Delivered> = picks.iter().map(Pick::delivered).collect();
+        self.state.deliver(of.slot, at, &member, deliveries, None, true);
+        self.confirmed(of.slot, at, &msg_ids);
+        Ok(())
     }
 
     /// How many messages of the inbox nobody was given.
@@ -282,28 +304,9 @@ impl Store {
         now: Now,
     ) -> Result<()> {
         self.open_inbox(index, now)?;
-        self.give_inbox(index, Some(conn), given, now)
-    }
-
-    fn give_inbox(
-        &mut self,
-        index: SlotIx,
-        conn: Option<u64>,
-        given: &[(Level, u64)],
-        now: Now,
-    ) -> Result<()> {
+        let Some((at, picks)) = self.inbox_picks(index, given) else { return Ok(()) };
         let Some(slot) = self.state.in_use(index) else { return Ok(()) };
-        let Some(at) = slot.find_group(INBOX_GROUP) else { return Ok(()) };
-        let Some(group) = slot.known_group(at) else { return Ok(()) };
-        let picks: Vec<Pick> = given
-            .iter()
-            .filter_map(|&(level, msg_id)| {
-                let (_, entry) = slot.mailbox.get(msg_id)?;
-                let before = group.group.pending(msg_id).map_or(0, |p| p.delivered.count);
-                Some(Pick { level, entry, count: before.saturating_add(1), again: false })
-            })
-            .collect();
-        let member = Member::Conn { epoch: self.state.epoch, conn: conn.unwrap_or(0) };
+        let member = Member::Conn { epoch: self.state.epoch, conn };
         if !self.state.in_memory(index) {
             let address = slot.mailbox.address.clone();
             let mut encoded = Vec::new();
@@ -315,16 +318,27 @@ impl Store {
             self.append(index, 0, &op);
         }
         // It ends with the connection, not with time.
-        let hold = conn.map(|conn| Hold { until_mono_ms: u64::MAX, conn });
+        let hold = Some(Hold { until_mono_ms: u64::MAX, conn });
         let deliveries: Vec<Delivered> = picks.iter().map(Pick::delivered).collect();
         self.state.deliver(index, at, &member, deliveries, hold, true);
-        if let Some(conn) = conn {
-            self.waiters.note_holder(conn, index, self.state.number(index), at);
-        }
+        self.waiters.note_holder(conn, index, self.state.number(index), at);
         Ok(())
     }
 
-    /// Messages of the inbox have been read: they do not come again.
+    /// The group of an inbox, and what these messages are to it.
+    fn inbox_picks(&self, index: SlotIx, given: &[(Level, u64)]) -> Option<(GroupIx, Vec<Pick>)> {
+        let slot = self.state.in_use(index)?;
+        let at = slot.find_group(INBOX_GROUP)?;
+        let group = slot.known_group(at)?;
+        let picks = given.iter().filter_map(|&(level, msg_id)| {
+            let (_, entry) = slot.mailbox.get(msg_id)?;
+            let before = group.group.pending(msg_id).map_or(0, |p| p.delivered.count);
+            Some(Pick { level, entry, count: before.saturating_add(1), again: false })
+        });
+        Some((at, picks.collect()))
+    }
+
+    /// Messages of the inbox have been read: they do not come again, and leave a work queue.
     pub fn inbox_read(
         &mut self,
         index: SlotIx,
@@ -340,17 +354,7 @@ impl Store {
         if read.is_empty() {
             return Ok(());
         }
-        if !self.state.in_memory(index) {
-            let address = slot.mailbox.address.clone();
-            let mut encoded = Vec::new();
-            ranges::encode_ids(read.iter().copied(), &mut encoded);
-            let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
-            let op = Op::Acked { stamp, group: INBOX_GROUP, ranges: &encoded };
-            self.log.reserve(space_for(&[&op]), Space::Reclaim, now.wall_ms)?;
-            self.append(index, 0, &op);
-        }
-        self.state.confirm(index, at, read.into_iter());
-        Ok(())
+        self.confirm(index, at, &read, now)
     }
 }
 

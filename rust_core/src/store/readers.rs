@@ -7,6 +7,7 @@ use hashbrown::{HashMap, HashSet};
 use super::Store;
 use super::indexes::SlotIx;
 use crate::error::Result;
+use crate::mailbox::Level;
 use crate::time::Now;
 
 type Hash = foldhash::fast::RandomState;
@@ -24,9 +25,9 @@ pub struct MailboxRef {
 #[derive(Debug, Default)]
 pub struct News {
     /// Something may have become available in these.
-    pub woken: Vec<SlotIx>,
-    /// These have gone, and are watched no more.
-    pub gone: Vec<SlotIx>,
+    pub woken: Vec<MailboxRef>,
+    /// These have gone, and are watched no more. Another mailbox may be in the slot by now.
+    pub gone: Vec<MailboxRef>,
 }
 
 /// Which mailboxes are watched, and what became of them.
@@ -35,7 +36,7 @@ pub(super) struct Readers {
     /// By slot, with the number of the mailbox.
     watched: HashMap<SlotIx, u64, Hash>,
     woken: HashSet<SlotIx, Hash>,
-    gone: Vec<SlotIx>,
+    gone: Vec<MailboxRef>,
 }
 
 impl Readers {
@@ -54,9 +55,9 @@ impl Readers {
 
     /// The mailbox goes.
     pub fn lose(&mut self, slot: SlotIx) {
-        if self.watched.remove(&slot).is_some() {
+        if let Some(number) = self.watched.remove(&slot) {
             self.woken.remove(&slot);
-            self.gone.push(slot);
+            self.gone.push(MailboxRef { slot, number });
         }
     }
 
@@ -92,9 +93,11 @@ impl Store {
         self.readers.watched.get(&watched.slot) == Some(&watched.number)
     }
 
-    /// Whether a message is in the mailbox of a slot.
-    pub fn has_message(&self, slot: SlotIx, msg_id: u64) -> bool {
-        self.state.slot(slot).is_some_and(|slot| slot.mailbox.get(msg_id).is_some())
+    /// The first message of a level in the mailbox of a slot, from this `msg_id` on.
+    pub fn next_message(&self, slot: SlotIx, level: Level, from: u64) -> Option<u64> {
+        let lanes = self.state.slot(slot)?.mailbox.lanes();
+        let (_, lane) = lanes.iter().find(|(of, _)| *of == level)?;
+        lane.iter_from(from).next().map(|entry| entry.msg_id)
     }
 
     /// Whether [`Store::take_news`] has something to tell.
@@ -104,7 +107,9 @@ impl Store {
 
     /// What became of watched mailboxes since this was last asked.
     pub fn take_news(&mut self) -> News {
-        let woken = self.readers.woken.drain().collect();
+        let Readers { watched, woken, .. } = &mut self.readers;
+        let number = |slot: SlotIx| Some(MailboxRef { slot, number: *watched.get(&slot)? });
+        let woken = woken.drain().filter_map(number).collect();
         News { woken, gone: std::mem::take(&mut self.readers.gone) }
     }
 

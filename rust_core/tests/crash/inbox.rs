@@ -33,6 +33,8 @@ struct Inbox {
     sends: BTreeMap<String, (Promised, bool)>,
     /// Payloads that were read, or taken out: perhaps, and for sure.
     done: BTreeMap<String, Promised>,
+    /// Payloads that were read at once: all of them are, or none.
+    together: Vec<Vec<String>>,
     /// Payloads that are out with the connection.
     out: Vec<(u64, String)>,
     /// The first `msg_id` that the connection has not seen.
@@ -45,7 +47,7 @@ impl Inbox {
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
         let store = RefCell::new(open(&disk, OPTIONS, START)?);
         let (sends, done) = (BTreeMap::new(), BTreeMap::new());
-        let out = Vec::new();
+        let (out, together) = (Vec::new(), Vec::new());
         Ok(Inbox {
             store,
             disk,
@@ -53,6 +55,7 @@ impl Inbox {
             sent: 0,
             sends,
             done,
+            together,
             out,
             unseen: 0,
             is_created: false,
@@ -123,13 +126,16 @@ impl Inbox {
 
     /// Reads without a subscription.
     fn unread(&mut self) -> Result<()> {
-        let (_, batch) = self.store.get_mut().read_inbox("a", SOME, self.now)?;
+        let (of, _, batch) = self.store.get_mut().unread_of("a", SOME, self.now)?;
+        let given: Vec<_> = batch.iter().map(|(meta, _)| (meta.level, meta.msg_id)).collect();
         let payloads: Vec<String> = batch.iter().map(|(_, m)| text(m.payload)).collect();
         for payload in &payloads {
             assert!(!self.done.contains_key(payload), "{payload} was read and comes again");
         }
-        self.is_done(payloads.into_iter(), &Ok(()));
-        Ok(())
+        let outcome = self.store.get_mut().take_unread(of, &given, self.now);
+        self.is_done(payloads.iter().cloned(), &outcome);
+        self.together.push(payloads);
+        outcome
     }
 
     fn delete_first_out(&mut self) -> Result<()> {
@@ -235,6 +241,14 @@ impl Inbox {
             assert!(!read, "{payload} was read and comes again");
         }
         assert!(seen.contains("new"), "a new message is passed over");
+        for read in &self.together {
+            let durable = |payload: &&String| {
+                self.sends.get(*payload).is_some_and(|((_, promised), memory)| *promised && !memory)
+            };
+            let mut came = read.iter().filter(durable).map(|payload| seen.contains(&**payload));
+            let first = came.next();
+            assert!(came.all(|it| Some(it) == first), "of {read:?} some are read");
+        }
         for (payload, ((_, promised), memory)) in &self.sends {
             let must_come = *promised && !memory && !self.done.contains_key(payload);
             assert!(!must_come || seen.contains(payload.as_str()), "{payload} is lost");
@@ -259,10 +273,12 @@ fn text(payload: &[u8]) -> String {
 fn all_unread(store: &mut Store, now: Now) -> Vec<String> {
     let mut all = Vec::new();
     loop {
-        let (_, batch) = store.read_inbox("a", SOME, now).unwrap();
+        let (of, _, batch) = store.unread_of("a", SOME, now).unwrap();
         if batch.is_empty() {
             return all;
         }
+        let given: Vec<_> = batch.iter().map(|(meta, _)| (meta.level, meta.msg_id)).collect();
+        store.take_unread(of, &given, now).unwrap();
         all.extend(batch.iter().map(|(_, m)| text(m.payload)));
     }
 }

@@ -8,10 +8,12 @@ use mq9_core::engine::Engine;
 use mq9_core::error::Result;
 use mq9_core::front::{ConnId, Event, Limits, PermissionsBuilder, Terms};
 use mq9_core::mailbox::Policy;
+use mq9_core::partition::Unread;
 use mq9_core::protocol::WireOptions;
 use mq9_core::store::{FairLock, NewMailbox, Options, Store, StoreGuard};
 use mq9_core::time::{Moment, Now};
 use mq9_sim::SimDisk;
+use serde_json::Value;
 
 pub const START: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 5_000 };
 
@@ -196,6 +198,24 @@ impl Driver {
         self.request(id, command, headers, payload.as_bytes());
         self.settle();
         self.heard(id).join("|")
+    }
+
+    /// What the owner of a mailbox is given of its inbox, once it is durable.
+    pub fn unread(&mut self, id: ConnId, address: &str) -> Option<Value> {
+        self.ask_unread(id, address, &format!("in{id}.unread"));
+        self.settle();
+        let heard = self.heard(id);
+        assert!(heard.len() <= 1, "{heard:?}");
+        heard.first().map(|reply| serde_json::from_str(reply).unwrap())
+    }
+
+    /// The question for it.
+    pub fn ask_unread(&mut self, id: ConnId, address: &str, reply: &str) {
+        let created_ms = self.store().mailbox(address, self.now).map_or(0, |info| info.created_ms);
+        let cid = self.engine.front().cid(id).unwrap_or(u64::MAX);
+        let reply = reply.as_bytes();
+        let asked = Unread { cid, reply, address, created_ms, always_base64: false };
+        self.engine.give_unread(&asked, self.moment());
     }
 
     pub fn pass_ms(&mut self, ms: u64) {

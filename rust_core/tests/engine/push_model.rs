@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mq9_core::front::ConnId;
 use mq9_core::mailbox::Policy;
-use mq9_core::store::{Options, PushLimits};
+use mq9_core::store::Options;
 use mq9_sim::SimDisk;
 use serde_json::Value;
 
@@ -233,13 +233,12 @@ impl World {
         let unread = self.sent.iter().filter(|(key, _)| !out.contains_key(*key));
         let unread: Vec<Key> =
             unread.filter(|(_, of)| self.is_alive(of)).map(|(k, _)| *k).collect();
-        let limits = PushLimits { max_msgs: 100, max_bytes: 1 << 20 };
-        let now = self.driver.now;
-        let (count, batch) = self.driver.store().read_inbox("m", limits, now).unwrap();
-        let seen =
-            batch.iter().map(|(_, message)| key_of(std::str::from_utf8(message.payload).unwrap()));
+        let reply = self.driver.unread(self.sender, "m").unwrap();
+        let messages = reply["messages"].as_array().unwrap();
+        let seen = messages.iter().map(|message| key_of(message["payload"].as_str().unwrap()));
         let seen: Vec<Key> = seen.collect();
-        assert_eq!((count as usize, &seen[..]), (unread.len(), &unread[..unread.len().min(100)]));
+        assert_eq!(reply["unread"], unread.len());
+        assert_eq!(seen, unread);
         for key in seen {
             self.given.entry(Kind::Inbox).or_default().insert(key, (usize::MAX, 0));
             self.read.insert(key);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mq9_core::front::ConnId;
 use mq9_core::mailbox::Policy;
-use mq9_core::store::{NewMailbox, Options, PushLimits, Send};
+use mq9_core::store::{NewMailbox, Options, Send};
 use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
 
 use crate::driver::{Driver, START};
@@ -103,6 +103,50 @@ fn what_cannot_be_recorded_for_one_reader_is_not_lost_for_another() {
 }
 
 #[test]
+fn a_reader_of_a_few_goes_on_when_they_could_not_be_recorded() {
+    let mut failed = 0;
+    for fill in 50..250 {
+        let (disk, faults) = (SimDisk::new(), Faults::new());
+        let mut driver = driver_on(&disk, &faults, small());
+        let (sender, reader) = (driver.client(), driver.client());
+        say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\nUNSUB 2 3\r\n");
+        fill_up(&mut driver, sender, fill);
+        for nth in 0..20 {
+            let text = format!("PUB $mq9.AI.INBOX.m.normal 2\r\n{nth:02}\r\n");
+            driver.feed(sender, text.as_bytes());
+        }
+        driver.release();
+        driver.store().sync().unwrap();
+        refuse_segments(&faults);
+        driver.release();
+        failed += refused(&faults);
+        faults.clear();
+        wait_until_due(&mut driver);
+        let few = payloads(&mut driver, reader);
+        assert_eq!(few, ["00", "01", "02"], "with {fill} times 16 bytes before them");
+    }
+    assert!(failed > 0, "the fault has not happened");
+}
+
+#[test]
+fn a_mailbox_in_the_place_of_one_that_has_just_gone_is_another() {
+    let mut driver = Driver::new();
+    let (sender, a, b) = (driver.client(), driver.client(), driver.client());
+    say(&mut driver, a, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+    // Before anybody could be told.
+    let now = driver.now;
+    driver.store().remove_mailbox("m", now).unwrap();
+    driver.create("n", Policy::default());
+    driver.feed(b, b"SUB $mq9.AI.INBOX.n.* 3\r\n");
+    driver.settle();
+    let told = driver.wire(a);
+    assert!(told.contains("NATS/1.0 404 mailbox m does not exist"), "{told}");
+    publish(&mut driver, sender, "INBOX.n.normal", "x");
+    assert_eq!(payloads(&mut driver, b), ["x"]);
+    assert_eq!(payloads(&mut driver, a), [""; 0]);
+}
+
+#[test]
 fn what_a_client_has_read_is_recorded_when_the_disk_is_back() {
     let mut failed = 0;
     for fill in 150..256 {
@@ -139,10 +183,9 @@ fn expired_messages_are_not_unread() {
     }
     driver.now.wall_ms += 1500;
     driver.now.mono_ms += 1500;
-    let limits = PushLimits { max_msgs: 100, max_bytes: 1 << 20 };
-    let (now, mut store) = (driver.now, driver.store());
-    let (unread, batch) = store.read_inbox("m", limits, now).unwrap();
-    assert_eq!((unread, batch.len()), (5, 5));
+    let owner = driver.client();
+    let reply = driver.unread(owner, "m").unwrap();
+    assert_eq!((&reply["unread"], reply["messages"].as_array().unwrap().len()), (&5.into(), 5));
 }
 
 /// How long it takes to give `messages` to an inbox or queue group that this many share.

@@ -193,6 +193,7 @@ fn a_command_is_a_reply_subject_only_for_who_may_give_it() {
         (anybody, "$JS.ACK.s", false),
         (anybody, "$mq9.AI.ADMIN.MAILBOX.LIST", false),
         (anybody, "$mq9.AI.MAILBOX.PURGE.victim", false),
+        (anybody, "$mq9.AI.MAILBOX.QUERY.victim", false),
     ] {
         let heard = server.say(client, format!("PUB work {reply} 0\r\n\r\n"));
         let text = format!("Permissions Violation for Publish with Reply of \"{reply}\"");

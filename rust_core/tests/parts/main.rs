@@ -20,5 +20,6 @@ mod group_model;
 mod group_ranges;
 mod json;
 mod lane;
+mod position;
 mod router_model;
 mod timer_wheel;

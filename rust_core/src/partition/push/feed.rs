@@ -1,12 +1,16 @@
 //! One feed: how far it has read, and for whom.
 
+use std::collections::VecDeque;
+
 use super::members::Members;
-use crate::mailbox::Level;
-use crate::store::{MailboxRef, Position};
+use crate::store::{MailboxRef, Position, Run, Store};
 
 /// A feed's number, never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FeedId(pub u64);
+
+/// Runs that are taken over in one turn.
+const RUNS_AT_ONCE: usize = 1024;
 
 /// How a feed reads.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub(super) enum Kind {
         name: Box<[u8]>,
         /// How far it is.
         position: Position,
+        /// What members had when they left, of each what is still to be given again.
+        left: VecDeque<Vec<Run>>,
     },
     /// For all who share the inbox, whose position the store keeps.
     Inbox,
@@ -56,37 +62,19 @@ impl Feed {
     }
 }
 
-/// Messages that a member of a queue group was given, as runs of one level. Those that have left the mailbox since are
-/// looked for when the list has doubled.
-#[derive(Debug, Default)]
-pub(super) struct Held {
-    runs: Vec<(Level, u64, u64)>,
-    /// How long the list was when it was last looked through.
-    known: usize,
-}
-
-impl Held {
-    /// Adds a message, where `exists` knows those that have not left the mailbox.
-    pub fn add(&mut self, level: Level, msg_id: u64, exists: impl Fn(u64) -> bool) {
-        match self.runs.last_mut() {
-            Some((of, _, end)) if *of == level && *end == msg_id => *end += 1,
-            _ => self.runs.push((level, msg_id, msg_id + 1)),
-        }
-        if self.runs.len() > 2 * self.known + 64 {
-            let mut kept = Held::default();
-            for (level, msg_id) in self.ids().filter(|&(_, msg_id)| exists(msg_id)) {
-                match kept.runs.last_mut() {
-                    Some((of, _, end)) if *of == level && *end == msg_id => *end += 1,
-                    _ => kept.runs.push((level, msg_id, msg_id + 1)),
-                }
+impl Feed {
+    /// Goes on to take over what members left, if there is anything; false if there is more of it.
+    pub fn take_over(&mut self, store: &Store) -> bool {
+        let slot = self.watched.slot;
+        let Kind::Queue { position, left, .. } = &mut self.kind else { return true };
+        for _ in 0..RUNS_AT_ONCE {
+            let Some(runs) = left.front_mut() else { break };
+            match runs.pop() {
+                Some(run) => position.give_again(run),
+                None => drop(left.pop_front()),
             }
-            kept.known = kept.runs.len();
-            *self = kept;
         }
-    }
-
-    /// All of them.
-    pub fn ids(&self) -> impl Iterator<Item = (Level, u64)> + '_ {
-        self.runs.iter().flat_map(|&(level, start, end)| (start..end).map(move |id| (level, id)))
+        let next = |level, from| store.next_message(slot, level, from);
+        left.is_empty() && position.trim(RUNS_AT_ONCE, next)
     }
 }

@@ -20,7 +20,7 @@ use crate::front::{Front, Outlet, Permissions, Subscribing};
 use crate::log::Lsn;
 use crate::protocol::Dialect;
 use crate::protocol::push::{Listening, listening};
-use crate::store::{LevelSet, MailboxRef, Position, SlotIx, Store};
+use crate::store::{LevelSet, MailboxRef, Position, Store};
 use crate::time::Now;
 use conn::Conn;
 use feed::{Feed, FeedId, Kind};
@@ -46,14 +46,25 @@ struct Mailbox {
     queues: Map<Box<[u8]>, FeedId>,
 }
 
+/// What was done so far.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// Turns that feeds were given.
+    pub turns: u64,
+    /// Readings of a mailbox.
+    pub reads: u64,
+    /// Members that were looked at to find one who takes a message.
+    pub members: u64,
+}
+
 /// All feeds.
 #[derive(Debug, Default)]
 pub struct Pushes {
     feeds: Map<FeedId, Feed>,
     /// The feed of each reader, by the number that its subscription knows.
     readers: Map<u64, FeedId>,
-    /// By slot.
-    mailboxes: Map<SlotIx, Mailbox>,
+    /// By number.
+    mailboxes: Map<u64, Mailbox>,
     conns: Map<u64, Conn>,
     /// Feeds that have something to do, in turn.
     active: VecDeque<FeedId>,
@@ -65,8 +76,7 @@ pub struct Pushes {
     failed: Vec<FeedId>,
     unrecorded: Vec<u64>,
     retry_ms: Option<u64>,
-    /// Turns that were given.
-    turns: u64,
+    work: Work,
     /// Connections to be asked for a sign.
     to_ask: Vec<u64>,
     next: u64,
@@ -83,6 +93,11 @@ impl Pushes {
     /// How many subscriptions are fed.
     pub fn readers(&self) -> usize {
         self.readers.len()
+    }
+
+    /// What was done so far: how much that is must not depend on those who have nothing to be given.
+    pub fn work(&self) -> Work {
+        self.work
     }
 
     /// Whether there is something to do now, where the log is acknowledged this far.
@@ -167,7 +182,7 @@ impl Pushes {
         queue: &[u8],
     ) -> FeedId {
         let id = FeedId(self.number());
-        let mailbox = self.mailboxes.entry(watched.slot).or_insert_with(|| Mailbox {
+        let mailbox = self.mailboxes.entry(watched.number).or_insert_with(|| Mailbox {
             watched,
             feeds: HashSet::default(),
             idle: Vec::new(),
@@ -187,7 +202,8 @@ impl Pushes {
                 Some(&feed) => return feed,
                 None => {
                     mailbox.queues.insert(queue.into(), id);
-                    Kind::Queue { name: queue.into(), position: Position::default() }
+                    let (position, left) = (Position::default(), VecDeque::new());
+                    Kind::Queue { name: queue.into(), position, left }
                 }
             },
         };
@@ -234,12 +250,12 @@ impl Pushes {
             self.wake_thirsty(cid);
         }
         let news = store.take_news();
-        for slot in news.gone {
-            self.lose(slot, front);
+        for gone in news.gone {
+            self.lose(gone, front);
         }
-        for slot in news.woken {
-            let idle =
-                self.mailboxes.get_mut(&slot).map(|mailbox| std::mem::take(&mut mailbox.idle));
+        for woken in news.woken {
+            let mailbox = self.mailboxes.get_mut(&woken.number);
+            let idle = mailbox.map(|mailbox| std::mem::take(&mut mailbox.idle));
             for feed in idle.into_iter().flatten() {
                 if let Some(feed) = self.feeds.get_mut(&feed) {
                     feed.is_idle = false;
@@ -277,10 +293,8 @@ impl Pushes {
         if let Some(conn) = self.conns.get_mut(&member.outlet.cid) {
             conn.readers -= 1;
         }
-        if let Kind::Queue { position, .. } = &mut feed.kind {
-            let slot = feed.watched.slot;
-            let left = member.held.ids().filter(|&(_, msg_id)| store.has_message(slot, msg_id));
-            position.again.extend(left);
+        if let Kind::Queue { left, .. } = &mut feed.kind {
+            left.push_back(member.held.into_runs());
         }
         if feed.members.is_empty() {
             self.remove(id, store);
@@ -292,7 +306,7 @@ impl Pushes {
     /// Nobody is fed by it any more.
     fn remove(&mut self, id: FeedId, store: &mut Store) {
         let Some(feed) = self.feeds.remove(&id) else { return };
-        let Some(mailbox) = self.mailboxes.get_mut(&feed.watched.slot) else { return };
+        let Some(mailbox) = self.mailboxes.get_mut(&feed.watched.number) else { return };
         mailbox.feeds.remove(&id);
         match &feed.kind {
             Kind::Inbox => mailbox.inbox = None,
@@ -308,16 +322,16 @@ impl Pushes {
     }
 
     fn unwatch_if_unread(&mut self, store: &mut Store, watched: MailboxRef) {
-        let mailbox = self.mailboxes.get(&watched.slot);
+        let mailbox = self.mailboxes.get(&watched.number);
         if mailbox.is_none_or(|mailbox| mailbox.feeds.is_empty()) {
-            self.mailboxes.remove(&watched.slot);
+            self.mailboxes.remove(&watched.number);
             store.unwatch(watched);
         }
     }
 
     /// A mailbox has gone: its subscriptions end, and are told so.
-    fn lose(&mut self, slot: SlotIx, front: &mut Front) {
-        let Some(mailbox) = self.mailboxes.remove(&slot) else { return };
+    fn lose(&mut self, gone: MailboxRef, front: &mut Front) {
+        let Some(mailbox) = self.mailboxes.remove(&gone.number) else { return };
         for feed in mailbox.feeds.iter().filter_map(|id| self.feeds.remove(id)) {
             let status = format!("404 mailbox {} does not exist", feed.address);
             for member in feed.members.into_list() {
@@ -352,10 +366,11 @@ impl Pushes {
         assert_eq!(members, self.readers.len(), "members of feeds");
         let by_mailbox: usize = self.mailboxes.values().map(|mailbox| mailbox.feeds.len()).sum();
         assert_eq!(by_mailbox, self.feeds.len(), "feeds by mailbox");
-        for (slot, mailbox) in &self.mailboxes {
+        for (number, mailbox) in &self.mailboxes {
             assert!(!mailbox.feeds.is_empty(), "a mailbox that nobody reads");
             let watched = store.is_watched(mailbox.watched);
-            assert!(watched || store.has_news(), "mailbox in slot {slot} is not watched");
+            assert_eq!(*number, mailbox.watched.number, "number of a mailbox");
+            assert!(watched || store.has_news(), "mailbox {number} is not watched");
         }
         let waits = !self.failed.is_empty() || !self.unrecorded.is_empty();
         assert!(!waits || self.retry_ms.is_some(), "what failed is never tried again");
@@ -366,7 +381,7 @@ impl Pushes {
             let waits = feed.is_idle || feed.is_unready || feed.has_failed;
             let waits = waits || feed.members.iter().any(|member| member.state != State::Ready);
             assert!(feed.is_active || waits, "a feed that nothing wakes");
-            let mailbox = &self.mailboxes[&feed.watched.slot];
+            let mailbox = &self.mailboxes[&feed.watched.number];
             assert!(!feed.is_idle || mailbox.idle.contains(id), "a feed that news pass over");
             assert!(
                 !feed.is_unready || self.unready.contains(id),

@@ -21,6 +21,10 @@ const INBOX_PIECE: PushLimits = PushLimits { max_msgs: IDS_AT_ONCE, max_bytes: 6
 /// About what a message takes besides headers and payload.
 const LINE_BYTES: usize = 64;
 
+/// What a turn costs at least, and one that takes over what a member has left.
+const TURN_BYTES: usize = 256;
+const TAKEN_OVER_BYTES: usize = 64 << 10;
+
 /// Messages as they are written, and whether there are more.
 #[derive(Debug, Default)]
 struct Piece {
@@ -41,7 +45,7 @@ pub(super) struct Shared {
 }
 
 impl Pushes {
-    /// Gives a feed its turn; how many bytes it wrote.
+    /// Gives a feed its turn; what that cost, in bytes that could have been written.
     pub(super) fn turn(
         &mut self,
         id: FeedId,
@@ -51,9 +55,17 @@ impl Pushes {
     ) -> usize {
         let Some(mut feed) = self.feeds.remove(&id) else { return 0 };
         feed.is_active = false;
-        let written = self.take_turn(id, &mut feed, store, front, now);
+        let cost = if feed.take_over(store) {
+            self.take_turn(id, &mut feed, store, front, now)
+        } else {
+            // The rest comes in turns of its own: nothing else may be given before it.
+            feed.is_active = true;
+            self.active.push_back(id);
+            TAKEN_OVER_BYTES
+        };
+        self.work.members += feed.members.take_looked();
         self.feeds.insert(id, feed);
-        written
+        cost.max(TURN_BYTES)
     }
 
     fn take_turn(
@@ -64,7 +76,7 @@ impl Pushes {
         front: &mut Front,
         now: Now,
     ) -> usize {
-        self.turns += 1;
+        self.work.turns += 1;
         let mut dry = Vec::new();
         let wanted = feed.members.wanted();
         if self.taker(feed, wanted, front, &mut dry).is_none() {
@@ -81,6 +93,7 @@ impl Pushes {
         if matches!(feed.kind, Kind::Inbox) {
             let recorded = record(feed, &piece, &given, store, now);
             if recorded < given.len() {
+                give_up(feed, &given[recorded..]);
                 given.truncate(recorded);
                 self.retry(id, feed, now);
             }
@@ -105,7 +118,8 @@ impl Pushes {
                     Kind::Queue { position, .. } => {
                         position.pass(level, msg_id);
                         let slot = feed.watched.slot;
-                        member.held.add(level, msg_id, |msg_id| store.has_message(slot, msg_id));
+                        let next = |level, from| store.next_message(slot, level, from);
+                        member.held.add(level, msg_id, next);
                     }
                     Kind::Inbox => {
                         self.note_out(member.outlet.cid, feed.watched, msg_id, place.len());
@@ -140,12 +154,12 @@ impl Pushes {
             let reader = feed.members.candidate(levels)?;
             let member = feed.members.get_mut(reader)?;
             let room = match member.room {
-                Some((turn, room)) if turn == self.turns => Some(room),
+                Some((turn, room)) if turn == self.work.turns => Some(room),
                 _ => front.room_at(&member.outlet),
             };
             let conn = self.conns.get(&member.outlet.cid);
             let full = is_inbox && conn.is_some_and(|conn| !conn.may_take());
-            member.room = room.map(|room| (self.turns, room));
+            member.room = room.map(|room| (self.work.turns, room));
             match room.filter(|room| room.messages > 0) {
                 Some(room) if room.bytes > 0 && !full => return Some(reader),
                 Some(_) => {
@@ -222,6 +236,7 @@ impl Pushes {
             Kind::Queue { position, .. } => (Reading::At(position), PIECE),
             Kind::Inbox => (Reading::Inbox, INBOX_PIECE),
         };
+        self.work.reads += 1;
         let ahead = store.look_ahead(slot, reading, levels, limits, now)?;
         let mut piece = Piece { more: ahead.more, waits: ahead.waits, ..Piece::default() };
         piece.bytes.reserve(ahead.batch.bytes() + 128 * ahead.batch.len());
@@ -273,10 +288,21 @@ impl Pushes {
         }
         let waits = feed.members.is_ready() && !feed.is_active;
         if waits && !std::mem::replace(&mut feed.is_idle, true) {
-            match self.mailboxes.get_mut(&feed.watched.slot) {
+            match self.mailboxes.get_mut(&feed.watched.number) {
                 Some(mailbox) => mailbox.idle.push(id),
                 None => feed.is_idle = false,
             }
+        }
+    }
+}
+
+/// Those who were to be given these messages are given none: whoever had room for no more has room again.
+fn give_up(feed: &mut Feed, dropped: &[(usize, u64)]) {
+    for run in dropped.chunk_by(|a, b| a.1 == b.1) {
+        let Some(member) = feed.members.get_mut(run[0].1) else { continue };
+        member.room = None;
+        if member.state == State::Over {
+            feed.members.set_state(run[0].1, State::Ready);
         }
     }
 }
