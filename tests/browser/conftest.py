@@ -1,13 +1,15 @@
 """A real Chromium, and a broker with its page."""
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
-from tests.browser.demo import SCHEDULES, fill
+from tests.browser.demo import SCHEDULES, fill, fill_stream
 from tests.manage.conftest import OPERATORS, Managed, manage, managed, needed
 from tests.peers import Serve, until
 
@@ -29,9 +31,13 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def filled(serve_for_session: Serve, tmp_path_factory: pytest.TempPathFactory) -> Managed:
     """A broker with something of everything."""
-    found = managed(serve_for_session, tmp_path_factory.mktemp("filled"), inside=SCHEDULES)
+    folder = tmp_path_factory.mktemp("filled")
+    found = managed(serve_for_session, folder, "jetstream {}", inside=SCHEDULES)
     with found.mail() as mail:
         fill(mail)
+    # Playwright may have an event loop of its own in this thread.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, fill_stream(found.server.url)).result()
     with found.client() as client:
         until(lambda: client.get("/v1/dead-letters").json()["total"] >= 12, "it is known", 30)
     return found

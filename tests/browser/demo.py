@@ -2,6 +2,7 @@
 
 import json
 
+import nats
 from tests.mail import Mail
 
 LONG = "agent.research.planner.eu.west.1.tenant.northwind.traders.workspace." + "7f3c9b1e" * 6
@@ -13,6 +14,19 @@ SCHEDULES = """schedules: [
   { name: "standup", mailbox: "agent.idle", cron: "30 9 * * 1-5", timezone: "Europe/Berlin" }
   { name: "reconcile", subject: "mq.scheduled.reconcile", cron: "0 */6 * * *", payload: "go" }
 ]"""
+
+
+async def fill_stream(url: str) -> None:
+    """A stream of JetStream with a consumer that was given some."""
+    client = await nats.connect(url)
+    stream = client.jetstream()
+    await stream.add_stream(name="ORDERS", subjects=["orders.>"])
+    for number in range(20):
+        await stream.publish(f"orders.{number}", b"order %d" % number)
+    reader = await stream.pull_subscribe("orders.>", durable="billing")
+    for message in await reader.fetch(5):
+        await message.ack_sync()
+    await client.close()
 
 
 def fill(mail: Mail) -> None:

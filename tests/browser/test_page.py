@@ -16,6 +16,7 @@ VIEWS = {
     "queue": "/queue?name=translate.jobs",
     "payloads": "/queue?name=agent.invoices",
     "long": f"/queue?name={LONG}",
+    "stream": "/queue?name=ORDERS&kind=stream",
     "consumers": "/consumers",
     "dead-letters": "/dead-letters",
     "agents": "/agents",
@@ -118,8 +119,8 @@ def test_send_purge_and_delete(filled: Managed, open_page: Open) -> None:
     # One more came meanwhile: the broker is asked what is there, and the purge refused.
     with filled.mail() as mail:
         mail.deliver("to.be.changed", b"late")
-    purge.click()
     watched.expected = ("409", "404")
+    purge.click()
     expect(page.locator("dialog .wrong")).to_contain_text("has 3 messages by now")
     page.get_by_role("button", name="Keep them").click()
     expect(page.get_by_role("button", name="Purge messages…")).to_be_focused()
@@ -178,6 +179,21 @@ def test_numbers_move_by_themselves_and_can_be_paused(filled: Managed, open_page
         expect(first).to_have_text("1")
         page.keyboard.press("p")
         expect(first).to_have_text("2")
+
+
+def test_streams_are_shown_and_not_steered(filled: Managed, open_page: Open) -> None:
+    page = open_page(filled).go("/queues")
+    page.get_by_role("button", name="Streams").click()
+    page.wait_for_url("**/queues?kind=stream")
+    expect(page.locator("main tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="ORDERS").click()
+    expect(page.get_by_role("heading", name="ORDERS")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="billing")).to_have_count(1)
+    expect(page.locator("main")).to_contain_text("nats stream view ORDERS")
+    for word in ("Send…", "Purge messages…", "Delete queue…"):
+        assert page.get_by_role("button", name=word).count() == 0
+    page = open_page(filled).go("/consumers")
+    expect(page.get_by_role("row").filter(has_text="billing")).to_contain_text("stream")
 
 
 def test_keys_and_addresses(filled: Managed, open_page: Open) -> None:

@@ -1,6 +1,7 @@
 """Who may look and who may steer, and how other web sites are kept out."""
 
 import json
+import re
 
 import httpx
 import pytest
@@ -9,14 +10,19 @@ from tests.manage.conftest import Managed
 from tests.peers import until
 
 LOOKS = (
+    "/v1/state",
     "/v1/overview",
     "/v1/queues",
     "/v1/queues/desk",
     "/v1/queues/desk/messages",
     "/v1/consumers",
+    "/v1/consumers/readers",
     "/v1/dead-letters",
     "/v1/dead-letters?resolved=true",
     "/v1/dead-letters/reasons",
+    "/v1/dead-letters/desk.dead:0",
+    "/v1/dead-letters/jobs/1",
+    "/v1/schedules",
     "/v1/agents",
     "/v1/connections",
     "/v1/audit",
@@ -30,16 +36,24 @@ STEERS: tuple[tuple[str, str, object], ...] = (
     ("POST", "/v1/dead-letters/replay-all", {}),
     ("POST", "/v1/dead-letters/desk.dead:0/replay", None),
     ("PATCH", "/v1/dead-letters/desk.dead:0", {"resolved": True}),
+    ("DELETE", "/v1/dead-letters/jobs/1", None),
 )
 
 
 @pytest.fixture(scope="module", autouse=True)
 def desk(guarded: Managed) -> None:
     with guarded.mail("boss") as mail:
-        mail.done("MAILBOX.CREATE", {"name": "desk"})
+        mail.done("MAILBOX.CREATE", {"name": "desk", "dead_letter": "desk.dead"})
+        mail.deliver("desk", b"dead")
         mail.deliver("desk", b"one")
+        mail.fetch("desk", "readers")
+        mail.ack("desk", "readers", 0, kind="term")
+        mail.done("MSG.DELETE.desk.0")
     with guarded.client(auth=("boss", "boss-pw")) as boss:
-        until(lambda: boss.get("/v1/queues").json()["total"], "the mailbox is listed")
+        until(lambda: boss.get("/v1/dead-letters").json()["total"], "the dead letter is listed")
+        nothing = {"reason": "none"}
+        assert boss.post("/v1/dead-letters/replay-all", json=nothing).json()["job"] == 1
+        until(lambda: boss.get("/v1/consumers").json()["total"], "the group is listed")
 
 
 def sign_in(client: httpx.Client, user: str, password: str = "") -> httpx.Response:
@@ -129,3 +143,28 @@ def test_a_form_of_another_site_changes_nothing(plain: Managed, mail: Mail) -> N
         )
     assert response.status_code == 422
     assert mail.done("MSG.QUERY.formed", {"since": 0})["messages"] == []
+
+
+def test_every_path_of_the_document_is_in_the_matrix(guarded: Managed) -> None:
+    """Another path is looked at or steered by somebody: the lists above say who may."""
+    with guarded.client() as client:
+        document = client.get("/openapi.json").json()
+    wanted = {
+        (method.upper(), re.sub(r"\{[^}]*\}", "*", path))
+        for path, methods in document["paths"].items()
+        for method in methods
+    }
+    # What is not for operators alone: who asks, and whether the process is well.
+    wanted -= {(method, "/v1/session") for method in ("GET", "POST", "DELETE")}
+    wanted -= {("GET", "/healthz")}
+    listed = [("GET", path) for path in LOOKS] + [(method, path) for method, path, _ in STEERS]
+    patterns = {(method, path.partition("?")[0]) for method, path in listed}
+    missing = {
+        (method, path)
+        for method, path in wanted
+        if not any(
+            method == given and re.fullmatch(path.replace("*", "[^/]+"), asked)
+            for given, asked in patterns
+        )
+    }
+    assert missing == set()

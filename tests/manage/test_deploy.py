@@ -6,11 +6,16 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
-from tests.manage.conftest import OPERATORS, free_port, needed
-from tests.peers import Serve
+import yaml  # type: ignore[import-untyped]
+from tests.manage.conftest import OPERATORS, Managed, free_port, needed, wait_healthy
+from tests.manage.test_api import bury
+from tests.peers import Serve, until
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -51,3 +56,145 @@ def test_the_health_check_of_the_container_needs_no_credentials(serve: Serve) ->
     finally:
         server.signal(signal.SIGCONT)
     assert health_check(free_port()) != 0, "nobody is there"
+
+
+def manifests(file: str) -> list[Any]:
+    return [each for each in yaml.safe_load_all((ROOT / "deploy" / file).read_text()) if each]
+
+
+def of_kind(kind: str) -> list[Any]:
+    return [each for each in manifests("kubernetes/mq9.yaml") if each["kind"] == kind]
+
+
+def test_the_manifests_for_kubernetes_fit_together() -> None:
+    """What names something else names something that is there."""
+    [stateful] = of_kind("StatefulSet")
+    template = stateful["spec"]["template"]
+    labels, pod = template["metadata"]["labels"], template["spec"]
+    [container] = pod["containers"]
+    assert stateful["spec"]["selector"]["matchLabels"] == labels
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    services = {each["metadata"]["name"]: each["spec"] for each in of_kind("Service")}
+    assert stateful["spec"]["serviceName"] in services
+    for service in services.values():
+        assert service["selector"] == labels
+        for port in service["ports"]:
+            assert ports[port["targetPort"]] == port["port"]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        [how] = container[probe].keys() & {"httpGet", "tcpSocket"}
+        assert container[probe][how]["port"] in ports
+    claims = {each["metadata"]["name"] for each in stateful["spec"]["volumeClaimTemplates"]}
+    volumes = claims | {each["name"] for each in pod["volumes"]}
+    assert {each["name"] for each in container["volumeMounts"]} == volumes
+    [secret], [config] = of_kind("Secret"), of_kind("ConfigMap")
+    for variable in container["env"]:
+        reference = variable["valueFrom"]["secretKeyRef"]
+        assert reference["name"] == secret["metadata"]["name"]
+        assert reference["key"] in secret["stringData"]
+    assert {"configMap": {"name": config["metadata"]["name"]}}.items() <= pod["volumes"][0].items()
+    [policy], [budget] = of_kind("NetworkPolicy"), of_kind("PodDisruptionBudget")
+    assert policy["spec"]["podSelector"]["matchLabels"] == labels
+    assert budget["spec"]["selector"]["matchLabels"] == labels
+    allowed = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+    assert allowed == ports.keys()
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["securityContext"]["runAsUser"] == 909
+    assert "--uid 909" in (ROOT / "Containerfile").read_text()
+
+
+def test_the_configuration_for_kubernetes_runs(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its secrets and ports of this machine; probes and scrapers ask by address."""
+    [secret], [config] = of_kind("Secret"), of_kind("ConfigMap")
+    [stateful] = of_kind("StatefulSet")
+    [container] = stateful["spec"]["template"]["spec"]["containers"]
+    for variable in container["env"]:
+        value = secret["stringData"][variable["valueFrom"]["secretKeyRef"]["key"]]
+        monkeypatch.setenv(variable["name"], value)
+    monitor, management = free_port(), free_port()
+    text = config["data"]["mq9.conf"].replace("8222", str(monitor))
+    server = serve(text.replace("0.0.0.0:8055", f"127.0.0.1:{management}"), "-m", str(monitor))
+    path = container["readinessProbe"]["httpGet"]["path"]
+    assert httpx.get(f"http://127.0.0.1:{monitor}{path}", timeout=20).status_code == 200
+    url = f"http://127.0.0.1:{management}"
+    wait_healthy(Managed(server, url, Path()))
+    host, scraper = {"Host": "10.0.0.7:8055"}, ("scraper", secret["stringData"]["scraper"])
+    assert httpx.get(f"{url}/healthz", headers=host, timeout=20).status_code == 200
+    scraped = httpx.get(f"{url}/metrics", headers=host, auth=scraper, timeout=20)
+    assert "mq9_up 1.0" in scraped.text
+    purge = f"{url}/v1/queues/any/purge"
+    assert httpx.post(purge, auth=scraper, timeout=20).status_code == 403
+    operator = ("operator", secret["stringData"]["operator"])
+    assert httpx.post(purge, auth=operator, timeout=20).status_code == 404
+
+
+def expressions() -> Iterator[str]:
+    """Every PromQL expression of the dashboard and of KEDA."""
+    dashboard = json.loads((ROOT / "deploy" / "grafana" / "mq9.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"]
+    for scaled in manifests("keda.yaml"):
+        for trigger in scaled["spec"]["triggers"]:
+            if trigger["type"] == "prometheus":
+                yield trigger["metadata"]["query"]
+
+
+def test_expressions_are_promql_of_metrics_that_there_are(plain: Managed, tmp_path: Path) -> None:
+    found = list(expressions())
+    assert len(found) > 20
+    rules = [{"record": f"r{number}", "expr": expr} for number, expr in enumerate(found)]
+    file = tmp_path / "rules.yml"
+    file.write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
+    command = [needed("promtool"), "check", "rules", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with plain.mail() as mail:
+        mail.ask("MAILBOX.CREATE", {"name": "for.metrics", "dead_letter": "for.metrics.dead"})
+        bury(mail, "for.metrics", b"x")
+        mail.deliver("for.metrics", b"y")
+        for entry in mail.fetch("for.metrics", "g"):
+            mail.ack("for.metrics", "g", entry["msg_id"])
+    alerts = yaml.safe_load((FOLDER / "mq9.rules.yml").read_text())
+    found += [rule["expr"] for group in alerts["groups"] for rule in group["rules"]]
+    wanted = {name for expr in found for name in re.findall(r"\b(?:hanzo_mq|mq9)_\w+", expr)}
+
+    def missing() -> set[str]:
+        text = httpx.get(f"{plain.url}/metrics", timeout=20).text
+        return wanted - set(re.findall(r"^([a-z_0-9]+)[ {]", text, flags=re.MULTILINE))
+
+    until(lambda: not missing(), "metrics have followed")
+    assert missing() == set()
+
+
+def test_panels_of_the_dashboard_do_not_lie_on_each_other() -> None:
+    dashboard = json.loads((ROOT / "deploy" / "grafana" / "mq9.json").read_text())
+    places = [panel["gridPos"] for panel in dashboard["panels"]]
+    cells = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(places)
+
+
+def test_workers_scale_as_the_document_says() -> None:
+    inference, finetune, orders = manifests("keda.yaml")
+    for scaled, least, most, up_s, idle_s, cooldown_s in (
+        (inference, 2, 16, 30, 300, 300),
+        (finetune, 0, 4, 60, 900, 600),
+    ):
+        spec = scaled["spec"]
+        assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (least, most)
+        behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+        assert behavior["scaleUp"]["policies"][0]["periodSeconds"] == up_s
+        assert behavior["scaleDown"]["stabilizationWindowSeconds"] == idle_s
+        assert behavior["scaleDown"]["policies"][0]["periodSeconds"] == cooldown_s
+    assert finetune["spec"]["cooldownPeriod"] == 900, (
+        "the last goes when nothing has waited so long"
+    )
+    assert orders["spec"]["triggers"][0]["type"] == "nats-jetstream"

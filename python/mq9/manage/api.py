@@ -8,6 +8,7 @@ import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import PlainTextResponse
 
 from mq9 import __version__
 from mq9.manage import models
@@ -44,7 +45,7 @@ async def healthz(request: Request) -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request, _person: Looker) -> Response:
     """For Prometheus."""
     return Response(render(follower_of(request)), media_type="text/plain; version=0.0.4")
