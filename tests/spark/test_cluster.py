@@ -22,7 +22,7 @@ ENDED_S = 20
 
 
 @contextmanager
-def daemon(log: Path, *words: str) -> Iterator[None]:
+def daemon(log: Path, *words: str, heap: str = "256m") -> Iterator[None]:
     """A process of Spark, which is ended at the end."""
     import pyspark
 
@@ -32,7 +32,10 @@ def daemon(log: Path, *words: str) -> Iterator[None]:
     spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [spark_class, *words], env=surroundings(), stdout=out, stderr=subprocess.STDOUT
+            [spark_class, *words],
+            env=surroundings() | {"SPARK_DAEMON_MEMORY": heap},
+            stdout=out,
+            stderr=subprocess.STDOUT,
         )
     try:
         yield
