@@ -239,7 +239,7 @@ faults: $(DEVELOPED) ## Kill, cut, fill, flip, jump and attack the broker; N=500
 	@$(BIN)/python -m tests.faults --kills $(or $(N),20) $(ARGS)
 
 .PHONY: faults-cluster
-faults-cluster: $(DEVELOPED) ## Kill and stop nodes and nats-servers of a cluster under load; N=100 for a hundred faults
+faults-cluster: $(DEVELOPED) ## Kill, stop, cut off and fill nodes and nats-servers of a cluster under load; N=100 for a hundred faults
 	@$(BIN)/python -m tests.cluster.faults --faults $(or $(N),10) $(ARGS)
 
 .PHONY: bench-registry

@@ -1,4 +1,4 @@
-"""Three nats-servers and three nodes of mq9 on the loopback interface: files, ports and processes.
+"""Nats-servers and nodes of mq9 on the loopback interface: files, ports and processes.
 
 Owns the processes that it starts, and ends them in order.
 """
@@ -23,6 +23,8 @@ server_name: s{number}
 listen: "127.0.0.1:{port}"
 max_payload: 8MB
 jetstream {{ store_dir: "{folder}", sync_interval: always }}
+"""
+_ROUTES = """\
 cluster {{ name: backbone, listen: "127.0.0.1:{route}", routes: [{routes}] }}
 """
 _NODE = """\
@@ -37,6 +39,7 @@ mq9 {{
     node: {number}
     nodes: [{nodes}]
     servers: [{servers}]
+    replicas: {replicas}
     lease: "{lease_ms}ms"
   }}
 }}
@@ -133,15 +136,11 @@ class LocalCluster:
             own = folder / f"server{number}"
             own.mkdir(exist_ok=True)
             file = own / "nats.conf"
-            file.write_text(
-                _SERVER.format(
-                    number=number,
-                    port=natives[index],
-                    folder=own / "data",
-                    route=routes[index],
-                    routes=quoted,
-                )
-            )
+            text = _SERVER.format(number=number, port=natives[index], folder=own / "data")
+            # A server that is alone waits for no others.
+            if count > 1:
+                text += _ROUTES.format(route=routes[index], routes=quoted)
+            file.write_text(text)
             command = [server, "-c", str(file)]
             self.servers.append(
                 Process(f"server {number}", natives[index], command, own / "nats.log")
@@ -175,6 +174,7 @@ class LocalCluster:
                     name=name,
                     nodes=", ".join(f'"127.0.0.1:{port}"' for port in clients),
                     servers=", ".join(f'"nats://127.0.0.1:{port}"' for port in natives),
+                    replicas=min(3, len(clients)),
                     lease_ms=lease_ms,
                 )
             )

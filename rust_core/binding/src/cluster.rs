@@ -104,6 +104,13 @@ pub fn cluster_place(py: Python<'_>, path: PathBuf) -> Result<PlaceOf> {
     told(py.detach(|| folder::place_of(&path)))
 }
 
+/// Digest of what the folder of a node holds behind message `keep` of the stream; later ones are cut off.
+#[pyfunction]
+pub fn cluster_state(py: Python<'_>, path: PathBuf, keep: u64) -> Result<String> {
+    let state = py.detach(|| folder::state(&path, keep)).map_err(Failure::from)?;
+    Ok(format!("{state:032x}"))
+}
+
 /// Makes the folder of a single node the first of a cluster.
 #[pyfunction]
 pub fn cluster_seed(py: Python<'_>, path: PathBuf) -> Result<PlaceOf> {

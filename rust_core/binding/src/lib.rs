@@ -43,6 +43,7 @@ mod _core {
     #[pymodule_export]
     use super::cluster::{
         ClusterNode, NodeStatus, cluster_leave, cluster_place, cluster_reseed, cluster_seed,
+        cluster_state,
     };
     #[pymodule_export]
     use super::codes::Codes;

@@ -47,6 +47,14 @@ pub fn place_of(path: &Path) -> Result<Place> {
     member(path).map(|store| place(&store))
 }
 
+/// Digest of all that the folder of a node holds behind message `keep` of the stream: later ones are cut off. Nodes
+/// that stand at the same message hold the same.
+pub fn state(path: &Path, keep: u64) -> Result<u128> {
+    let (disk, now) = (disk(path)?, clock::now());
+    let store = Store::open_member(disk, Options::default(), random(path)?, now, keep)?;
+    Ok(store.state_digest())
+}
+
 /// Makes the folder of a single node the first of a cluster whose stream is not there yet.
 pub fn seed(path: &Path) -> Result<Place> {
     let store = Store::open(disk(path)?, Options::default(), random(path)?, clock::now())?;

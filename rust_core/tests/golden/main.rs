@@ -11,6 +11,7 @@ mod mailboxes;
 mod script;
 mod seeds;
 mod streams;
+mod ties;
 mod update;
 
 use std::path::{Path, PathBuf};

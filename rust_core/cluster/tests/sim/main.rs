@@ -1,6 +1,6 @@
 //! Three members and a modelled stream, run through accidents by seed: nothing acknowledged is ever lost.
 //!
-//! `MQ9_SEEDS=10000 cargo test -p mq9-cluster` runs more; `MQ9_SEED=17` runs one, and says what happened.
+//! `MQ9_SEEDS=100000 cargo test -p mq9-cluster` runs more; `MQ9_SEED=17` runs one, and says what happened.
 
 mod batches;
 mod chance;
@@ -21,25 +21,37 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     }
 }
 
-#[test]
-fn nothing_acknowledged_is_lost_doubled_or_reordered() {
-    let (mut acknowledged, mut terms, mut reads) = (0, 0, 0);
-    for seed in seeds(1_000) {
+/// What some seeds came to: operations acknowledged, terms, reads.
+fn run(seeds: impl Iterator<Item = u64>) -> [u64; 3] {
+    let mut sum = [0; 3];
+    for seed in seeds {
         match World::new(seed, Rules::default()).run() {
             Ok(summary) => {
-                acknowledged += summary.acknowledged;
-                terms += summary.terms;
-                reads += summary.reads;
+                let found = [summary.acknowledged, summary.terms, summary.reads];
+                sum.iter_mut().zip(found).for_each(|(sum, more)| *sum += more);
             }
             Err(broken) => panic!("seed {seed}: {broken}"),
         }
     }
+    sum
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_doubled_or_reordered() {
+    let threads = std::thread::available_parallelism().map_or(1, |found| found.get());
+    let sums: Vec<[u64; 3]> = std::thread::scope(|scope| {
+        let part = |nth| scope.spawn(move || run(seeds(10_000).skip(nth).step_by(threads)));
+        let parts: Vec<_> = (0..threads).map(part).collect();
+        parts.into_iter().map(|part| part.join().unwrap()).collect()
+    });
+    let [acknowledged, terms, reads]: [u64; 3] =
+        [0, 1, 2].map(|nth| sums.iter().map(|sum| sum[nth]).sum());
     println!("{acknowledged} acknowledged, {terms} terms, {reads} reads");
-    if std::env::var("MQ9_SEED").is_err() {
+    if std::env::var("MQ9_SEED").is_err() && std::env::var("MQ9_SEEDS").is_err() {
         // A simulation in which nothing happens shows nothing.
-        assert!(acknowledged > 20_000, "{acknowledged}");
-        assert!(terms > 3_000, "{terms}");
-        assert!(reads > 10_000, "{reads}");
+        assert!(acknowledged > 200_000, "{acknowledged}");
+        assert!(terms > 30_000, "{terms}");
+        assert!(reads > 100_000, "{reads}");
     }
 }
 
@@ -56,5 +68,7 @@ fn a_stream_that_forgets_its_end_stops_the_partition() {
             Err(broken) => panic!("seed {seed}: {broken}"),
         }
     }
-    assert!(alarms > 20, "{alarms} alarms");
+    if std::env::var("MQ9_SEED").is_err() && std::env::var("MQ9_SEEDS").is_err() {
+        assert!(alarms > 20, "{alarms} alarms");
+    }
 }

@@ -18,8 +18,8 @@ const PEER_MS: u64 = 3_000;
 const YIELD_MS: u64 = 2_000;
 /// A process with this node's number, heard of so often, is no message that was late.
 const DOUBLES: u32 = 4;
-/// A leader that no server is connected to gives up after so many leases without an answer.
-const CUT_OFF_LEASES: u64 = 2;
+/// A leader that no server is connected to gives up after so many leases without an answer: another may lead by then.
+const CUT_OFF_LEASES: u64 = 1;
 /// The same while a server is connected: the stream elects a leader of its own in up to ten seconds.
 const NO_ANSWER_LEASES: u64 = 5;
 
