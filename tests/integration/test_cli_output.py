@@ -64,6 +64,10 @@ async def _fill(server: Server) -> str:
             {"mailbox": address, "name": HOSTILE + ROWS, "tags": [HOSTILE], "description": ROWS}
         )
         await client.fetch(address, group=HOSTILE, deliver="earliest")
+        await client.create_mailbox(f"{address}.dead")
+        dying = await client.create_mailbox(dead_letter=f"{address}.dead")
+        await client.send(dying, HOSTILE + ROWS)
+        await client.term(*await client.fetch(dying, group=HOSTILE, deliver="earliest"))
     return address
 
 
@@ -77,6 +81,10 @@ COMMANDS = [
     ("group", "list", "{}"),
     ("agent", "list"),
     ("agent", "find", "forged"),
+    ("sub", "-m", "{}", "-n", "2"),
+    # Each gives a message once.
+    ("inbox", "{}", "-n", "1"),
+    ("dead", "list", "{}.dead"),
 ]
 
 
@@ -96,11 +104,19 @@ def test_what_others_wrote_is_only_shown(
         assert not re.search(r"^9 +critical +forged", text, re.MULTILINE)
 
 
-def test_payloads_are_raw_in_a_pipe_and_harmless_on_a_terminal(
-    server: Server, hostile: str
+def test_payloads_are_raw_in_a_pipe(server: Server, hostile: str) -> None:
+    assert run(server, "query", hostile, "--payload", "-n", "1") == HOSTILE + ROWS + "\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("query", "{}", "--payload", "-n", "1"), ("dead", "show", "{}.dead", "0")],
+    ids=["query", "dead_show"],
+)
+def test_payloads_are_harmless_on_a_terminal(
+    server: Server, hostile: str, arguments: tuple[str, ...]
 ) -> None:
-    arguments = ("query", hostile, "--payload", "-n", "1")
-    assert run(server, *arguments) == HOSTILE + ROWS + "\n"
+    arguments = tuple(part.format(hostile) for part in arguments)
     shown, end = pty.openpty()
     environment = {**os.environ, "MQ9_URL": server.url}
     command = [sys.executable, "-m", "mq9", *arguments]
@@ -117,6 +133,7 @@ def test_payloads_are_raw_in_a_pipe_and_harmless_on_a_terminal(
             text += read
         assert process.wait(120) == 0
     os.close(shown)
+    assert "red" in text.decode()
     # The terminal itself ends lines with CR and LF.
     assert acting(text.decode().replace("\r\n", "\n")) == set()
 

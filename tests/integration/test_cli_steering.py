@@ -79,7 +79,7 @@ def every_help(*path: str) -> list[tuple[str, ...]]:
 
 
 def test_every_help_has_an_example() -> None:
-    screens = [path for path in every_help() if path != ("serve",)]
+    screens = every_help()
     assert len(screens) > 25
     for path in screens:
         text = told(run("nats://127.0.0.1:1", *path, "--help"))

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from tests.peers import Serve, start
@@ -138,6 +139,24 @@ async def test_a_message_whose_handler_failed_comes_again_later(
         assert least - 0.01 <= after - before < least + 2
     assert caplog.text.count("the handler failed on message 0") == 3
     assert "not today" in caplog.text
+    # It may have been the last: that is the mailbox's to say.
+    assert "the next delivery, if the mailbox allows another, is in 0.6 s" in caplog.text
+    assert "0.2 s" in caplog.text
+
+
+async def test_one_that_was_given_back_by_hand_comes_again_after_any_kind_of_time(
+    client: mq9.Client, inbox: str
+) -> None:
+    await client.send(inbox, "again")
+    seen = []
+    async with client.consume(inbox, group="g", auto_ack=False) as consumer:
+        async for message in consumer:
+            seen.append(message.deliveries)
+            if len(seen) == 3:
+                await consumer.ack(message)
+                break
+            await consumer.nak(message, delay=[timedelta(milliseconds=50), 0.05][len(seen) - 1])
+    assert seen == [1, 2, 3]
 
 
 async def test_a_handler_that_ends_as_if_cancelled_has_failed(

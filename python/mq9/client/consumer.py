@@ -15,6 +15,7 @@ from mq9.client.fetching import Deliver
 from mq9.client.handlers import call, threads_for
 from mq9.client.in_flight import InFlight
 from mq9.client.message import Message
+from mq9.client.spans import Span
 from mq9.client.tasks import end_tasks
 from mq9.errors import (
     BrokerUnavailable,
@@ -186,8 +187,8 @@ class Consumer:
         if message in self._in_flight:
             self._confirm(message.msg_id)
 
-    async def nak(self, message: Message, *, delay: float = 0) -> None:
-        """This message is not done: it comes again after `delay` seconds, to whoever is free."""
+    async def nak(self, message: Message, *, delay: Span = 0) -> None:
+        """This message is not done: it comes again after `delay`, to whoever is free."""
         await self._settle(message, lambda: self._client.nak(message, delay=delay))
 
     async def term(self, message: Message) -> None:

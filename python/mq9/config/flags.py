@@ -44,6 +44,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False
     parser.formatter_class = _Help
     parser.usage = "%(prog)s [-c FILE] [flags]"
+    parser.epilog = "example:\n  mq9 serve -p 4222 -sd /var/lib/mq9\n"
     server = parser.add_argument_group("server")
     _text(
         server, "host", "HOST", "address to listen on (default: 0.0.0.0)", "-a", "--addr", "--net"
@@ -269,6 +270,9 @@ class _Help(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=34, width=100)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002
+        return "".join(f"{indent}{line}" for line in text.splitlines(keepends=True))
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         names = ", ".join(action.option_strings)

@@ -8,6 +8,7 @@ from typing import Self
 from mq9.client import Consumer as AsyncConsumer
 from mq9.client import Message
 from mq9.client.handlers import is_async
+from mq9.client.spans import Span
 from mq9.errors import InvalidField
 from mq9.sync.portal import Portal
 
@@ -100,8 +101,8 @@ class Consumer:
         """This message is done; for consumers without `auto_ack`."""
         self._portal.run(self._consumer.ack(message))
 
-    def nak(self, message: Message, *, delay: float = 0) -> None:
-        """This message is not done: it comes again after `delay` seconds, to whoever is free."""
+    def nak(self, message: Message, *, delay: Span = 0) -> None:
+        """This message is not done: it comes again after `delay`, to whoever is free."""
         self._portal.run(self._consumer.nak(message, delay=delay))
 
     def term(self, message: Message) -> None:
