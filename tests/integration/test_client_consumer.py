@@ -148,14 +148,15 @@ async def test_one_that_was_given_back_by_hand_comes_again_after_any_kind_of_tim
     client: mq9.Client, inbox: str
 ) -> None:
     await client.send(inbox, "again")
-    seen = []
+    seen: list[int] = []
+    delays: list[float | timedelta] = [timedelta(milliseconds=50), 0.05]
     async with client.consume(inbox, group="g", auto_ack=False) as consumer:
         async for message in consumer:
             seen.append(message.deliveries)
             if len(seen) == 3:
                 await consumer.ack(message)
                 break
-            await consumer.nak(message, delay=[timedelta(milliseconds=50), 0.05][len(seen) - 1])
+            await consumer.nak(message, delay=delays[len(seen) - 1])
     assert seen == [1, 2, 3]
 
 
