@@ -117,3 +117,24 @@ def test_an_address_in_use_is_told(manage: Manage, serve: Serve) -> None:
     with Mail(second.url) as mail:
         mail.done("MAILBOX.CREATE", {"name": "a"})
     assert httpx.get(f"{managed.url}/healthz", timeout=10).status_code == 200
+
+
+def test_the_age_of_checkpoint_and_export_are_told(manage: Manage, tmp_path: Path) -> None:
+    """An export that cannot write falls behind; one that can has all there is."""
+    export = tmp_path / "export"
+    found = manage(inside=f'export {{ dir: "{export}", every: "100ms" }}\ncheckpoint_size: 1MB')
+
+    def told(name: str) -> float | None:
+        with found.client() as client:
+            lines = client.get("/metrics").text.splitlines()
+        values = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} ")]
+        return float(values[0]) if values else None
+
+    with found.mail() as mail:
+        mail.done("MAILBOX.CREATE", {"name": "a"})
+        until(lambda: (told("mq9_export_lag_seconds") or 60) < 10, "the export keeps up", 60)
+        assert told("mq9_checkpoint_age_seconds") is None, "there is none yet"
+        for _ in range(40):
+            mail.deliver("a", b"x" * 100_000)
+        until(lambda: told("mq9_checkpoint_age_seconds") is not None, "one was made", 60)
+    assert 0 <= (told("mq9_checkpoint_age_seconds") or 0) < 120

@@ -4,6 +4,7 @@ Owns names and labels. Series for single mailboxes are those of the busiest few 
 million mailboxes are not a million series.
 """
 
+import time
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -86,6 +87,14 @@ class _Broker(Collector):
             "mq9_checkpoint_bytes": (
                 "Size of the newest checkpoint.",
                 store.get("checkpoint_bytes"),
+            ),
+            "mq9_checkpoint_age_seconds": (
+                "Since the newest checkpoint; a restart reads what was written since.",
+                _age(store.get("checkpoint_ms")),
+            ),
+            "mq9_export_lag_seconds": (
+                "Since the export had all that there was.",
+                _age(self._follower.server.get("exported_ms")),
             ),
             "mq9_damage": ("Places found damaged since the start.", len(store.get("damage", ()))),
             "mq9_writes_stopped": (
@@ -247,6 +256,10 @@ class _Broker(Collector):
         mirror = self._follower.mirror
         is_shared = group.kind == "mailbox" and mirror.find(group.queue, "stream") is not None
         return f"$mailbox.{group.queue}" if is_shared else group.queue
+
+
+def _age(moment_ms: int | None) -> float | None:
+    return max(time.time() - moment_ms / 1000, 0.0) if moment_ms is not None else None
 
 
 def duration_quantile(durations: list[int], quantile: float) -> float:

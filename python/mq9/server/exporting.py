@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mq9._core import Export
 from mq9.errors import ExportError, StoreError
+from mq9.server.clock import now_ms
 
 if TYPE_CHECKING:
     from mq9._core import ExportSummary
@@ -34,6 +35,7 @@ class Exporting:
         self._stop = asyncio.Event()
         self._failure = ""
         self._threads = ThreadPoolExecutor(1, "mq9-export")
+        running.exported_ms = now_ms()
         running.export = {"dir": str(options.dir), "messages": 0, "events": 0, "error": ""}
 
     def start(self) -> None:
@@ -54,7 +56,9 @@ class Exporting:
         loop = asyncio.get_running_loop()
         while not self._stop.is_set():
             try:
+                began = now_ms()
                 self._note(await loop.run_in_executor(self._threads, self._round))
+                self._running.exported_ms = began
             except (StoreError, OSError) as error:
                 self._fail(error)
             try:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mq9.commands.permission import is_operator
@@ -17,6 +19,7 @@ from mq9.server.varz import Usage, varz
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from mq9.server.running import Running
 
@@ -26,6 +29,7 @@ _MAX_WAITING = 64
 _MAX_DAMAGE = 20
 _MOST_NODES = 1 << 16
 _ANSWER_S = 0.1
+_LOOK_S = 5.0
 
 
 class OperatorSubjects:
@@ -36,6 +40,8 @@ class OperatorSubjects:
         self._usage = Usage()
         self._waiting: set[asyncio.Task[None]] = set()
         self._one = asyncio.Lock()
+        self._checkpoint_ms: int | None = None
+        self._looked = -_LOOK_S
         running.broker.serve(f"{_PREFIX}VARZ", self._varz)
         running.broker.serve(f"{_PREFIX}CONNZ", self._connz)
         running.broker.serve(f"{_PREFIX}YIELD", self._yield)
@@ -101,6 +107,14 @@ class OperatorSubjects:
     def _server(self) -> dict[str, Any]:
         return varz(self._running, self._usage, {})
 
+    def _newest_checkpoint(self) -> int | None:
+        """Looked for now and then only: there may be many files beside it."""
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_S:
+            self._checkpoint_ms = newest_checkpoint(self._running.options.data_dir)
+            self._looked = now
+        return self._checkpoint_ms
+
     def _state(self) -> dict[str, Any]:
         running = self._running
         info = running.store.info()
@@ -113,16 +127,28 @@ class OperatorSubjects:
                 "log_bytes": info.log_bytes,
                 "live_bytes": info.live_bytes,
                 "checkpoint_bytes": info.checkpoint_bytes,
+                "checkpoint_ms": self._newest_checkpoint(),
                 "opened": info.epoch,
                 "waiting": info.waiting,
                 "writes_stopped": info.writes_stopped or "",
                 "refusing": info.refusing or "",
                 "damage": [str(each) for each in damage[:_MAX_DAMAGE]],
             },
+            "exported_ms": running.exported_ms,
             "disk": {"total": disk.total, "free": disk.free},
             "started_ms": running.started_ms,
             "lame_duck": running.lame_duck,
         }
+
+
+def newest_checkpoint(folder: Path) -> int | None:
+    """When the newest checkpoint in a data directory was written, in Unix milliseconds."""
+    times = []
+    for file in folder.glob("checkpoint-*.mq9"):
+        # One may go while others are looked at.
+        with suppress(OSError):
+            times.append(file.stat().st_mtime_ns // 1_000_000)
+    return max(times, default=None)
 
 
 def _query(payload: bytes) -> dict[str, str]:

@@ -99,6 +99,8 @@ class Running:
     lame_duck: bool = False
     export: dict[str, Any] | None = None
     """What `/varz` says of the continuous export; None without one."""
+    exported_ms: int | None = None
+    """When the export last had all that there was; its start, if it never had; None without one."""
     cluster_health: Callable[[], dict[str, Any]] | None = None
     """What `/healthz` says of this node's part in a cluster; None on a single node."""
     yield_lead: Callable[[int | None], None] | None = None

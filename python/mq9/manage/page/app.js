@@ -19,6 +19,8 @@ const VIEWS = { '/': overview, '/queues': queues, '/queue': queue, '/consumers':
 const LINKS = [['/', 'overview', 'Overview'], ['/queues', 'queues', 'Queues', 'queues'], ['/consumers', 'consumers', 'Consumers', 'consumers'],
   ['/dead-letters', 'letter', 'Dead letters', 'dead_letters'], ['/agents', 'agents', 'Agents'], ['/schedules', 'clock', 'Schedules'],
   ['/connections', 'connections', 'Connections', 'connections']];
+// What fits at the bottom of a phone, and its word there.
+const TABS = { '/': 'Overview', '/queues': 'Queues', '/consumers': 'Groups', '/dead-letters': 'Letters', '/agents': 'Agents' };
 const EVERY_MS = 2000, SLOW_MS = 300;
 
 const page = { data: null, at: 0, state: null, problem: null, serverGone: 0, paused: false, held: {}, turn: 0, timer: 0, abort: null, signed: '' };
@@ -146,12 +148,13 @@ function signInForm() {
   return el('div', { class: 'panel void' }, form);
 }
 
-function links() {
+function links(words) {
   const here = location.pathname === '/queue' ? '/queues' : location.pathname;
-  return LINKS.map(([path, picture, word, counted]) => {
+  const wanted = words ? LINKS.filter(([path]) => words[path]) : LINKS;
+  return wanted.map(([path, picture, word, counted]) => {
     const n = counted && page.state ? page.state.counts[counted] : null;
     const hot = counted === 'dead_letters' && n > 0;
-    return el('a', { href: path, 'aria-current': path === here ? 'page' : null }, icon(picture), word,
+    return el('a', { href: path, 'aria-current': path === here ? 'page' : null }, icon(picture), words?.[path] || word,
       n == null ? null : el('span', { class: `count ${hot ? 'hot' : ''}` }, count(n)));
   });
 }
@@ -180,7 +183,7 @@ function frame() {
         el('button', { type: 'button', class: 'button small square quiet', 'aria-label': 'Light or dark', onclick: turnTheme }, icon('theme'))),
       el('div', { id: 'banner' }, banner()),
       el('main', { id: 'main', tabindex: '-1' }, body())),
-    el('nav', { class: 'tabs', 'aria-label': 'Views, at the bottom' }, links().filter((_, at) => at !== 2 && at !== 5)));
+    el('nav', { class: 'tabs', 'aria-label': 'Views, at the bottom' }, links(TABS)));
 }
 
 function draw() {

@@ -55,11 +55,10 @@ export function ago(seconds, now) {
   return el('time', { datetime: date, title: exact(seconds) }, `${duration(Math.max(now - seconds, 0))} ago`);
 }
 
-// Control and direction characters are drawn, not obeyed.
+// Control and direction characters are drawn, not obeyed; by numbers, since few fonts have pictures of them.
 export const shown = (text) => String(text)
-  .replace(/[\u0000-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
-  .replace(/\u007f/g, '\u2421')
-  .replace(/[\u0080-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
+  .replace(/\n/g, '↵')
+  .replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
     (c) => `⟨U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
 
 // A name whose end stays when it has to be cut.

@@ -73,7 +73,8 @@ export function filter(label, context) {
 
 export function members(group) {
   if (group.members) return count(group.members);
-  if (!group.pending) return el('span', { class: 'zero' }, 'none');
+  // For a minute it may just be between two requests.
+  if (!group.pending || group.used_s < 60) return el('span', { class: 'zero' }, 'none');
   return el('span', { class: 'outlook is-broken' }, icon('broken', 'is-broken'), 'none');
 }
 
