@@ -38,8 +38,9 @@ const COLUMNS = [['Name', '', 'name'], ['Waiting', 'number', 'depth'], ['By prio
 
 export function queueTable(queues, context, sort, pick) {
   return table('Queues', COLUMNS, queues.map((queue) => el('tr', { class: 'open', 'data-key': `${queue.kind}:${queue.name}`, onclick: context.opener(queueLink(queue.name, queue.kind)) },
-    el('td', { class: 'wide' }, el('a', { class: 'name', href: queueLink(queue.name, queue.kind) }, icon(queue.kind === 'stream' ? 'queues' : 'letter', 'third'), name(queue.name)),
-      queue.kind === 'stream' ? [' ', el('span', { class: 'tag' }, 'stream')] : null),
+    el('td', { class: 'wide' }, el('span', { class: 'tagged' },
+      el('a', { class: 'name', href: queueLink(queue.name, queue.kind) }, icon(queue.kind === 'stream' ? 'queues' : 'letter', 'third'), name(queue.name)),
+      queue.kind === 'stream' ? el('span', { class: 'tag' }, 'stream') : null)),
     el('td', { class: 'number', 'data-label': 'Waiting' }, zero(queue.depth)),
     el('td', { class: 'full' }, mix(queue.levels)),
     el('td', { class: 'number', 'data-label': 'Oldest' }, queue.oldest_s == null ? el('span', { class: 'zero' }, '–') : duration(queue.oldest_s)),

@@ -10,7 +10,7 @@ const COLUMNS = [['Group'], ['Queue'], ['Behind', 'number'], ['In flight', 'numb
 function row(group, context) {
   return el('tr', { class: 'open', onclick: context.opener(queueLink(group.queue, group.kind)) },
     el('td', { class: 'wide' }, el('a', { class: 'name', href: queueLink(group.queue, group.kind) }, name(group.name))),
-    el('td', { class: 'wide' }, name(group.queue), group.kind === 'stream' ? [' ', el('span', { class: 'tag' }, 'stream')] : null),
+    el('td', { class: 'wide' }, el('span', { class: 'tagged' }, name(group.queue), group.kind === 'stream' ? el('span', { class: 'tag' }, 'stream') : null)),
     el('td', { class: 'number', 'data-label': 'Behind' }, zero(group.lag)),
     el('td', { class: 'number', 'data-label': 'In flight' }, zero(group.ack_pending)),
     el('td', { class: 'number', 'data-label': 'Oldest' }, duration(group.lag_s)),
