@@ -96,6 +96,7 @@ class _PolicyChanges(TypedDict, total=False):
     max_bytes: int
     max_msg_size: int
     max_age_ms: int
+    message_ttls_ms: dict[int, int]
     ack_wait_ms: int
     max_deliver: int
     max_ack_pending: int
@@ -244,6 +245,8 @@ class Policy:
     def max_msg_size(self) -> int: ...
     @property
     def max_age_ms(self) -> int: ...
+    @property
+    def message_ttls_ms(self) -> dict[int, int]: ...
     @property
     def ack_wait_ms(self) -> int: ...
     @property
@@ -440,6 +443,7 @@ class Store:
         max_bytes: int = 0,
         max_msg_size: int = 0,
         max_age_ms: int = 0,
+        message_ttls_ms: dict[int, int] | None = None,
         ack_wait_ms: int = 0,
         max_deliver: int = 0,
         max_ack_pending: int = 0,

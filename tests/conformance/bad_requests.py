@@ -293,6 +293,12 @@ CREATES: list[tuple[object, str]] = [
     ({"max_age": -1}, "max_age is -1"),
     ({"max_msg_size": 1.5}, "invalid max_msg_size"),
     ({"discard": "random"}, "invalid discard"),
+    ({"message_ttls": 5}, "invalid message_ttls: expected an object, found 5"),
+    ({"message_ttls": {"urgent": -1}}, "message_ttls.urgent is -1"),
+    ({"message_ttls": {"urgent": "1h"}}, "invalid message_ttls.urgent"),
+    ({"message_ttls": {"important": 1}}, 'message_ttls has a life for "important"'),
+    ({"message_ttls": {"11": 1}}, 'message_ttls has a life for "11"'),
+    ({"message_ttls": {"urgent": 1, "3": 1}}, 'message_ttls has more than one life for "3"'),
 ]
 
 

@@ -29,6 +29,7 @@ def test_create_takes_the_fields_of_all_dialects(mail: Mail, fresh_name: str) ->
         "max_msgs": 100,
         "max_bytes": 100_000,
         "max_age": 60,
+        "message_ttls": {"critical": 60, "10": 0},
         "max_msg_size": 10_000,
         "discard": "new",
     }

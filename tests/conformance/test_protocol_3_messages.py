@@ -197,6 +197,42 @@ def test_a_message_expires_on_time_to_100_ms(mail: Mail, box: str) -> None:
     assert mail.ask(f"MSG.DELETE.{box}.1")["error"] == "message not found"
 
 
+def lives(mail: Mail, box: str) -> dict[str, int | None]:
+    """How long each message of a mailbox lives, in seconds; None is as long as the mailbox."""
+    entries = mail.done(f"MSG.QUERY.{box}")["messages"]
+    found: dict[str, int | None] = {}
+    for entry in entries:
+        until = entry.get("expires_at")
+        # Both are whole seconds: the end is rounded up.
+        found[entry["payload"]] = (
+            None if until is None else (until - entry["create_time"]) // 10 * 10
+        )
+    return found
+
+
+def test_a_mailbox_says_how_long_messages_of_a_priority_live(mail: Mail, create: Create) -> None:
+    """`message_ttls` is for those without `mq9-ttl`, whichever way they are sent."""
+    box = create(message_ttls={"urgent": 500, "normal": 300, "9": 700, "10": 0}, max_age=600)
+    for name in ("critical", "urgent", "normal", "notify", "10"):
+        mail.deliver(box, name.encode(), priority=name)
+    mail.deliver(box, b"own", ttl=100)
+    mail.deliver(box, b"none", ttl=0)
+    for subject in (f"INBOX.{box}.urgent", f"MAILBOX.MSG.{box}"):
+        mail.done(subject, subject.split(".")[0].encode())
+    by_priority = {"critical": 600, "urgent": 500, "normal": 300, "notify": 600, "10": 600}
+    others = {"own": 100, "none": 600, "INBOX": 500, "MAILBOX": 300}
+    assert lives(mail, box) == by_priority | others
+
+
+def test_a_message_without_any_life_of_its_own_stays(mail: Mail, create: Create) -> None:
+    """`mq9-ttl: 0` is no limit, and a priority that is not named has none."""
+    box = create(message_ttls={"normal": 300})
+    mail.deliver(box, b"a", ttl=0)
+    mail.deliver(box, b"b", priority="urgent")
+    mail.deliver(box, b"c")
+    assert lives(mail, box) == {"a": None, "b": None, "c": 300}
+
+
 def test_the_life_of_a_delayed_message_counts_from_the_send(mail: Mail, box: str) -> None:
     """A message whose life is over before it is due is never seen; one with more to live is."""
     sent = time.time()

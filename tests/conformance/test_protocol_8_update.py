@@ -110,6 +110,8 @@ CHANGES: list[Json] = [
     {"max_bytes": 6000},
     {"max_age": 7},
     {"max_age_ms": 1700},
+    {"message_ttls": {"urgent": 7, "2": 8}},
+    {"message_ttls": {}},
     {"max_msg_size": 8000},
     {"discard": "new"},
     {"dedup_window": 9},

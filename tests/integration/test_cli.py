@@ -189,6 +189,14 @@ def test_operators_list_and_show_mailboxes(serve: Serve) -> None:
     details = json.loads(printed(run(url, "mailbox", "show", "a", "--json", *op)))
     assert (details["mail_address"], details["next_id"]) == ("a", 3)
     assert details["groups"] == [{"name": "g", "pending": 1, "lag": 2}]
+    lives = ("--message-ttl", "urgent=60", "--message-ttl", "10=5")
+    printed(run(url, "mailbox", "update", "a", *lives, *op))
+    shown = printed(run(url, "mailbox", "show", "a", *op))
+    assert "message ttls urgent 60 s, 10 5 s" in " ".join(shown.split())
+    wrong = run(url, "mailbox", "update", "a", "--message-ttl", "urgent", *op)
+    assert "expected a priority and seconds" in wrong.stderr
+    refused = run(url, "mailbox", "update", "a", "--message-ttl", "none=5", *op)
+    assert 'message_ttls has a life for "none"' in refused.stderr
     me = ("--user", "me", "--password", "secret")
     denied = run(url, "mailbox", "list", *me)
     assert denied.returncode == 1

@@ -112,6 +112,7 @@ def test_every_policy_reaches_the_mailbox(client: Requester) -> None:
         "discard": "new",
         "group_ttl_ms": 10_000,
         "dedup_window": 11,
+        "message_ttls": {"critical": 12, "2": 13, "normal": 14},
     }
     for name, lease in (("policy.s", {"ack_wait": 9}), ("policy.ms", {"ack_wait_ms": 9000})):
         client.create(name, desc="all of it", ttl=50, **wanted, **lease)

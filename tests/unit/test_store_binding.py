@@ -184,6 +184,7 @@ def test_a_mailbox_tells_its_policy(store: Store) -> None:
         "max_bytes": 2,
         "max_msg_size": 3,
         "max_age_ms": 4,
+        "message_ttls_ms": {1: 8, 10: 9},
         "ack_wait_ms": 5,
         "max_deliver": 6,
         "max_ack_pending": 7,

@@ -117,9 +117,25 @@ def _add_policy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--discard", choices=("old", "new"), help="what a full mailbox does without"
     )
+    parser.add_argument(
+        "--message-ttl",
+        action="append",
+        type=_priority_and_span,
+        metavar="PRIORITY=SECONDS",
+        help="life of messages of this priority that say nothing of it; may be repeated",
+    )
     for name, text in _POLICY_NUMBERS.items():
         kind = broker.span if name in _SPANS else int
         parser.add_argument(f"--{name}", type=kind, metavar="N", help=text)
+
+
+def _priority_and_span(written: str) -> tuple[str, int]:
+    priority, _, seconds = written.partition("=")
+    if not (priority and seconds.isascii() and seconds.isdecimal()):
+        raise argparse.ArgumentTypeError(
+            f"expected a priority and seconds, such as urgent=3600, found {written!r}"
+        )
+    return priority, int(seconds)
 
 
 def _policy(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -137,6 +153,7 @@ def _policy(arguments: argparse.Namespace) -> dict[str, Any]:
         "retention": chosen(arguments.work_queue, "work_queue", "limits"),
         "dead_letter": arguments.dead_letter,
         "discard": arguments.discard,
+        "message_ttls": dict(arguments.message_ttl) if arguments.message_ttl else None,
         **{name: getattr(arguments, name) for name in numbers},
     }
 
@@ -242,7 +259,10 @@ async def _show(client: "Client", arguments: argparse.Namespace) -> int:
         "messages": f"{mailbox.messages} ({size(mailbox.bytes)}), {mailbox.delayed} delayed",
         "next id": mailbox.next_id,
     }
-    told |= {name.replace("_", " "): value for name, value in mailbox.policy.items() if value}
+    policy = dict(mailbox.policy)
+    ttls = policy.pop("message_ttls", {})
+    policy["message_ttls"] = ", ".join(f"{name} {seconds} s" for name, seconds in ttls.items())
+    told |= {name.replace("_", " "): value for name, value in policy.items() if value}
     pairs(told)
     if mailbox.groups:
         print()

@@ -26,6 +26,8 @@ class MailboxPolicy(TypedDict, total=False):
     max_bytes: int | None
     max_age: Span | None
     max_msg_size: int | None
+    message_ttls: Mapping[str, int] | None
+    """Seconds that a message of a priority lives which says nothing of it itself."""
     discard: Literal["old", "new"] | None
     dedup_window: int | None
 

@@ -11,6 +11,7 @@ from mq9 import __version__
 from mq9.commands.address import check_address
 from mq9.commands.dead_letters import RESOLVED
 from mq9.commands.dispatcher import Call, Command
+from mq9.commands.mailbox import LEVELS
 from mq9.commands.permission import is_operator
 from mq9.commands.reply import Reply
 from mq9.commands.request import Nothing, Refusal, Request, between, read
@@ -66,6 +67,9 @@ class AdminListReply(Reply):
     total: int | None = None
 
 
+_PRIORITIES = {level: name for name, level in reversed(LEVELS.items())}
+
+
 class PolicyDetails(BaseModel):
     """How a mailbox behaves, in the words of CREATE; 0 is no limit or the default."""
 
@@ -84,6 +88,7 @@ class PolicyDetails(BaseModel):
     group_ttl_ms: int | None
     """None is the setting of the broker; 0 is for ever."""
     dedup_window: int
+    message_ttls: dict[str, int]
 
 
 class GroupDetails(BaseModel):
@@ -280,4 +285,7 @@ def _policy(policy: Policy) -> PolicyDetails:
         discard=policy.discard,
         group_ttl_ms=policy.group_ttl_ms,
         dedup_window=policy.dedup_window_ms // 1000,
+        message_ttls={
+            _PRIORITIES[level]: ttl_ms // 1000 for level, ttl_ms in policy.message_ttls_ms.items()
+        },
     )

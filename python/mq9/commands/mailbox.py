@@ -26,6 +26,11 @@ _MAX_SIZE = 2**63 - 1
 _RANDOM_BYTES = 20
 _NOT_YET = ("backoff", "subjects")
 
+LEVELS = {"critical": 1, "urgent": 3, "normal": 5, "notify": 9} | {
+    str(number): number for number in range(1, 11)
+}
+"""Priorities by name and by number."""
+
 _Seconds = Annotated[int, between(0, MAX_SECONDS)]
 _Milliseconds = Annotated[int, between(0, MAX_SECONDS * 1000)]
 _AckWait = Annotated[int, between(0, _MAX_ACK_WAIT_S)]
@@ -56,6 +61,7 @@ class PolicyRequest(Request):
     max_age: _Seconds | None = None
     max_age_ms: _Milliseconds | None = None
     max_msg_size: _Size | None = None
+    message_ttls: dict[str, _Seconds] | None = None
     discard: Literal["old", "new"] | None = None
     dedup_window: _DedupWindow | None = None
     backoff: Any = None
@@ -183,6 +189,7 @@ POLICY_FIELDS = {
     "max_msg_size": "max_msg_size",
     "max_age": "max_age_ms",
     "max_age_ms": "max_age_ms",
+    "message_ttls": "message_ttls_ms",
     "ack_wait": "ack_wait_ms",
     "ack_wait_ms": "ack_wait_ms",
     "max_deliver": "max_deliver",
@@ -206,6 +213,7 @@ class Policy(TypedDict):
     max_bytes: int
     max_msg_size: int
     max_age_ms: int
+    message_ttls_ms: dict[int, int]
     ack_wait_ms: int
     max_deliver: int
     max_ack_pending: int
@@ -228,6 +236,7 @@ def policy_of(request: PolicyRequest) -> Policy:
         "max_bytes": request.max_bytes or 0,
         "max_msg_size": request.max_msg_size or 0,
         "max_age_ms": span_ms(request, "max_age"),
+        "message_ttls_ms": _message_ttls_ms(request),
         "ack_wait_ms": span_ms(request, "ack_wait"),
         "max_deliver": request.max_deliver or 0,
         "max_ack_pending": request.max_ack_pending or 0,
@@ -246,6 +255,22 @@ def span_ms(request: PolicyRequest, name: str, default_ms: int = 0) -> int:
     if in_ms is not None:
         return in_ms
     return default_ms if in_s is None else in_s * 1000
+
+
+def _message_ttls_ms(request: PolicyRequest) -> dict[int, int]:
+    """By the number of the level; 0 is none of its own."""
+    found: dict[int, int] = {}
+    for name, seconds in (request.message_ttls or {}).items():
+        level = LEVELS.get(name)
+        if level is None:
+            raise Refusal(
+                f"message_ttls has a life for {shown(name)}: it must be for critical, urgent, "
+                "normal, notify or a number from 1 to 10"
+            )
+        if level in found:
+            raise Refusal(f"message_ttls has more than one life for {shown(name)}")
+        found[level] = seconds * 1000
+    return {level: ttl_ms for level, ttl_ms in found.items() if ttl_ms}
 
 
 def _group_ttl_ms(request: PolicyRequest) -> int | None:

@@ -115,6 +115,7 @@ _EXPECTED: dict[str, str] = {
     "string_type": "a string",
     "bool_type": "true or false",
     "list_type": "a list",
+    "dict_type": "an object",
 }
 
 

@@ -1,7 +1,9 @@
 //! The words that stand for the core's choices in Python.
 
+use std::collections::BTreeMap;
+
 use mq9_core::log::SyncMode;
-use mq9_core::mailbox::{Discard, Level, Policy, Tier};
+use mq9_core::mailbox::{Discard, Level, MessageTtls, Policy, Tier};
 use mq9_core::store::{AckKind, DamageKind, Start};
 
 use crate::errors::{Failure, Result};
@@ -48,6 +50,22 @@ pub fn of_discard(discard: Discard) -> &'static str {
         Discard::Old => "old",
         Discard::New => "new",
     }
+}
+
+/// Lives of messages by the numbers of their levels.
+pub fn message_ttls(given: &BTreeMap<u8, u64>) -> Result<MessageTtls> {
+    let mut ttls = MessageTtls::default();
+    for (&number, &ttl_ms) in given {
+        let level = Level::new(number);
+        let level = level.ok_or_else(|| Failure::invalid("message_ttls", "levels are 1 to 10"))?;
+        ttls.set(level, ttl_ms);
+    }
+    Ok(ttls)
+}
+
+/// The same as Python has it.
+pub fn of_message_ttls(ttls: &MessageTtls) -> BTreeMap<u8, u64> {
+    ttls.iter().map(|(level, ttl_ms)| (level.number(), ttl_ms)).collect()
 }
 
 /// How long a group lives that nobody uses; 0 is for ever, nothing as long as the store says.

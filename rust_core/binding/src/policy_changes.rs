@@ -1,6 +1,8 @@
 //! What changes of a mailbox's policy: the values of a dictionary, by the names that the policy has in Python.
 
-use mq9_core::mailbox::{Discard, Policy};
+use std::collections::BTreeMap;
+
+use mq9_core::mailbox::{Discard, MessageTtls, Policy};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -17,6 +19,7 @@ enum Change {
     MaxBytes(u64),
     MaxMsgSize(u64),
     MaxAgeMs(u64),
+    MessageTtls(MessageTtls),
     AckWaitMs(u64),
     MaxDeliver(u32),
     MaxAckPending(u32),
@@ -50,6 +53,7 @@ impl PolicyChanges {
                 Change::MaxBytes(value) => policy.max_bytes = value,
                 Change::MaxMsgSize(value) => policy.max_msg_size = value,
                 Change::MaxAgeMs(value) => policy.max_age_ms = value,
+                Change::MessageTtls(value) => policy.message_ttls = value,
                 Change::AckWaitMs(value) => policy.ack_wait_ms = value,
                 Change::MaxDeliver(value) => policy.max_deliver = value,
                 Change::MaxAckPending(value) => policy.max_ack_pending = value,
@@ -72,6 +76,10 @@ impl Change {
             "max_bytes" => Change::MaxBytes(value.extract()?),
             "max_msg_size" => Change::MaxMsgSize(value.extract()?),
             "max_age_ms" => Change::MaxAgeMs(value.extract()?),
+            "message_ttls_ms" => {
+                let given: BTreeMap<u8, u64> = value.extract()?;
+                Change::MessageTtls(enum_names::message_ttls(&given)?)
+            }
             "ack_wait_ms" => Change::AckWaitMs(value.extract()?),
             "max_deliver" => Change::MaxDeliver(value.extract()?),
             "max_ack_pending" => Change::MaxAckPending(value.extract()?),

@@ -1,5 +1,6 @@
 //! The class `Store`: one method for each command of the core.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -132,7 +133,7 @@ impl Store {
     #[pyo3(signature = (
         address, *, ttl_ms=0, desc="", latest=false, work_queue=false, public=false,
         tier="durable", discard="old", max_msgs=0, max_bytes=0, max_msg_size=0, max_age_ms=0,
-        ack_wait_ms=0, max_deliver=0, max_ack_pending=0, group_ttl_ms=None, dedup_window_ms=0,
+        message_ttls_ms=None, ack_wait_ms=0, max_deliver=0, max_ack_pending=0, group_ttl_ms=None, dedup_window_ms=0,
         dead_letter=None, owner=None, now=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -151,6 +152,7 @@ impl Store {
         max_bytes: u64,
         max_msg_size: u64,
         max_age_ms: u64,
+        message_ttls_ms: Option<BTreeMap<u8, u64>>,
         ack_wait_ms: u64,
         max_deliver: u32,
         max_ack_pending: u32,
@@ -170,6 +172,7 @@ impl Store {
             max_bytes,
             max_msg_size,
             max_age_ms,
+            message_ttls: enum_names::message_ttls(&message_ttls_ms.unwrap_or_default())?,
             ack_wait_ms,
             max_deliver,
             max_ack_pending,

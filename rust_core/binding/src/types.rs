@@ -1,5 +1,6 @@
 //! What is known of a store, its mailboxes and groups, as Python sees it: frozen, without behaviour.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use mq9_core::store;
@@ -29,6 +30,8 @@ pub struct Policy {
     max_msg_size: u64,
     /// Longest life of a message.
     max_age_ms: u64,
+    /// Life of a message that says nothing of it itself, by the number of its level.
+    message_ttls_ms: BTreeMap<u8, u64>,
     /// How long a member may hold a message; 0 is the default of the store.
     ack_wait_ms: u64,
     /// Deliveries after which a message is dead.
@@ -57,6 +60,7 @@ impl Policy {
             max_bytes: policy.max_bytes,
             max_msg_size: policy.max_msg_size,
             max_age_ms: policy.max_age_ms,
+            message_ttls_ms: enum_names::of_message_ttls(&policy.message_ttls),
             ack_wait_ms: policy.ack_wait_ms,
             max_deliver: policy.max_deliver,
             max_ack_pending: policy.max_ack_pending,
@@ -77,7 +81,7 @@ impl Policy {
         let (dead_letter, owner) = (text(&self.dead_letter), text(&self.owner));
         format!(
             "Policy(latest={}, work_queue={}, public={}, tier={:?}, discard={:?}, max_msgs={}, \
-             max_bytes={}, max_msg_size={}, max_age_ms={}, ack_wait_ms={}, max_deliver={}, \
+             max_bytes={}, max_msg_size={}, max_age_ms={}, message_ttls_ms={:?}, ack_wait_ms={}, max_deliver={}, \
              max_ack_pending={}, group_ttl_ms={group_ttl_ms}, dedup_window_ms={}, \
              dead_letter={dead_letter}, owner={owner})",
             flag(self.latest),
@@ -89,6 +93,7 @@ impl Policy {
             self.max_bytes,
             self.max_msg_size,
             self.max_age_ms,
+            self.message_ttls_ms,
             self.ack_wait_ms,
             self.max_deliver,
             self.max_ack_pending,

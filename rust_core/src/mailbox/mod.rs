@@ -29,7 +29,7 @@ pub use extras::{Delayed, Extras};
 pub use lane::{Entry, Lane};
 pub use lane_codec::{LanePart, LaneSnapshot};
 pub use level::{LEVELS, Level};
-pub use policy::{DEDUP_WINDOW_MS, Discard, Policy, Tier};
+pub use policy::{DEDUP_WINDOW_MS, Discard, MessageTtls, Policy, Tier};
 pub use sent_ids::{MAX_SENT_IDS, Sent, SentIds};
 pub use subjects::{SubjectIx, Subjects, SubjectsSnapshot};
 

@@ -4,6 +4,7 @@
 //! tags below 128 carry eight bytes, others a short text. Tags are never reused.
 
 use super::address::check_address;
+use super::level::{LEVELS, Level};
 use crate::error::{Error, Result};
 use crate::wire::bytes::{Put, Reader};
 
@@ -48,6 +49,8 @@ pub struct Policy {
     pub max_msg_size: u64,
     /// Longest life of a message.
     pub max_age_ms: u64,
+    /// Life of a message that says nothing of it itself, by its level.
+    pub message_ttls: MessageTtls,
     /// How long a member may hold a message; 0 is the default of the store.
     pub ack_wait_ms: u64,
     /// Deliveries after which a message is dead.
@@ -72,12 +75,41 @@ pub struct Policy {
     pub first_id: u64,
 }
 
+/// A life for messages of each level; 0 is none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MessageTtls(Option<Box<[u64; LEVELS]>>);
+
+impl MessageTtls {
+    /// That of a level, in ms.
+    pub fn get(&self, level: Level) -> u64 {
+        self.0.as_ref().map_or(0, |all| all[level.index()])
+    }
+
+    /// Sets that of a level.
+    pub fn set(&mut self, level: Level, ttl_ms: u64) {
+        let all = self.0.get_or_insert_default();
+        all[level.index()] = ttl_ms;
+        // None at all has one form.
+        if all.iter().all(|&ttl_ms| ttl_ms == 0) {
+            self.0 = None;
+        }
+    }
+
+    /// The levels that have one, with it.
+    pub fn iter(&self) -> impl Iterator<Item = (Level, u64)> {
+        let all = Level::all().map(|level| (level, self.get(level)));
+        all.filter(|(_, ttl_ms)| *ttl_ms > 0)
+    }
+}
+
 /// How long the id of a send is remembered where the mailbox does not say.
 pub const DEDUP_WINDOW_MS: u64 = 120_000;
 
 /// The longest name of an owner, in bytes.
 const MAX_OWNER: usize = 255;
 
+/// The tag of the life of messages of a level is this and the number of the level.
+const MESSAGE_TTL: u8 = 17;
 const TEXT: u8 = 128;
 const DEAD_LETTER: u8 = TEXT;
 const OWNER: u8 = TEXT + 1;
@@ -143,6 +175,10 @@ impl Policy {
                 out.put_u64(value);
             }
         }
+        for (level, ttl_ms) in self.message_ttls.iter() {
+            out.put_u8(MESSAGE_TTL + level.number());
+            out.put_u64(ttl_ms);
+        }
         let texts =
             [(DEAD_LETTER, &self.dead_letter), (OWNER, &self.owner), (STREAM, &self.stream)];
         for (tag, text) in texts {
@@ -201,7 +237,10 @@ impl Policy {
             15 => self.max_per_subject = value,
             16 => self.interest = value != 0,
             17 => self.first_id = value.min(crate::wire::op::MAX_ID - 1),
-            _ => return false,
+            _ => match tag.checked_sub(MESSAGE_TTL).and_then(Level::new) {
+                Some(level) => self.message_ttls.set(level, value),
+                None => return false,
+            },
         }
         true
     }

@@ -1,7 +1,7 @@
 //! Header blocks: those of requests, and those of messages in the raw format.
 
 use super::Refusal;
-use crate::mailbox::Level;
+use crate::mailbox::{Level, Policy};
 use crate::store::MAX_SEND_ID;
 
 const VERSION: &[u8] = b"NATS/1.0";
@@ -70,6 +70,10 @@ pub(super) fn read(block: &[u8]) -> Result<Wishes<'_>, Refusal> {
             let [whole, exact] = [whole, exact].map(|at| String::from_utf8_lossy(KNOWN[at]));
             return Err(format!("{whole} and {exact} cannot both be given").into());
         }
+    }
+    if wishes.ttl_ms == 0 && (seen[2] || seen[6]) {
+        // Said to be no limit, whatever the mailbox says of those that say nothing.
+        wishes.ttl_ms = Policy::NEVER;
     }
     Ok(wishes)
 }

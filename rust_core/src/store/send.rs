@@ -9,7 +9,7 @@ use super::{Store, space_for, space_for_unit};
 use crate::error::{Error, Result};
 use crate::group::ranges;
 use crate::log::{Log, Lsn, Placed, Space};
-use crate::mailbox::{Discard, Level, Mailbox};
+use crate::mailbox::{Discard, Level, Mailbox, Policy};
 use crate::time::Now;
 use crate::wire::op::{Message, Op};
 use crate::wire::record::FLAG_REST;
@@ -46,7 +46,8 @@ pub struct Send<'a> {
     pub payload: &'a [u8],
     /// How long it stays invisible; 0 is not at all.
     pub delay_ms: u64,
-    /// How long it lives, from now; 0 is as long as the mailbox.
+    /// How long it lives, from now; 0 is as long as the mailbox says for its level, [`Policy::NEVER`] as long as the
+    /// mailbox.
     pub ttl_ms: u64,
     /// Keep it in memory only, whatever the mailbox does.
     pub memory: bool,
@@ -83,19 +84,21 @@ impl<'a> Send<'a> {
         Ok(())
     }
 
-    /// The message as stored under `msg_id`, living `max_age_ms` at most.
+    /// The message as stored under `msg_id`, with the life that it or the policy says.
     fn message<'m>(
         &'m self,
         address: &'m str,
         msg_id: u64,
-        max_age_ms: u64,
+        policy: &Policy,
         now: Now,
     ) -> Message<'m> {
+        let ttl_ms =
+            if self.ttl_ms > 0 { self.ttl_ms } else { policy.message_ttls.get(self.level) };
         Message {
             msg_id,
             sent_ms: now.wall_ms,
             create_ms: now.wall_ms.saturating_add(self.delay_ms),
-            expires_ms: earliest(now.wall_ms, self.ttl_ms, max_age_ms),
+            expires_ms: earliest(now.wall_ms, ttl_ms, policy.max_age_ms),
             level: self.level.number(),
             address,
             key: self.key,
@@ -139,7 +142,7 @@ impl Store {
     pub(super) fn check_message(&self, index: SlotIx, send: &Send<'_>, now: Now) -> Result<u64> {
         send.check()?;
         let Some(slot) = self.state.in_use(index) else { return Err(Error::MessageNotFound) };
-        let message = send.message(&slot.mailbox.address, 0, 0, now);
+        let message = send.message(&slot.mailbox.address, 0, slot.mailbox.policy(), now);
         let len = Log::record_len(message.encoded_len()) as u64;
         check_size(len, slot.mailbox.policy().max_msg_size)?;
         let record = if send.memory || self.state.in_memory(index) {
@@ -170,7 +173,7 @@ impl Store {
             None if delayed => 0,
             _ => mailbox.next_id,
         };
-        let message = send.message(address, msg_id, policy.max_age_ms, now);
+        let message = send.message(address, msg_id, policy, now);
         let len = Log::record_len(message.encoded_len()) as u64;
         // A delayed message replaces nothing until it is due.
         let evicted = make_room(mailbox, if delayed { "" } else { send.key }, len)?;
@@ -371,7 +374,7 @@ fn check_size(size: u64, limit: u64) -> Result<()> {
 }
 
 pub(super) fn earliest(now_ms: u64, ttl_ms: u64, max_age_ms: u64) -> u64 {
-    let life = [ttl_ms, max_age_ms].into_iter().filter(|&ms| ms > 0).min();
+    let life = [ttl_ms, max_age_ms].into_iter().filter(|&ms| ms > 0 && ms < Policy::NEVER).min();
     life.map_or(0, |ms| now_ms.saturating_add(ms))
 }
 

@@ -8,6 +8,7 @@
 mod bytes;
 mod contents;
 mod mailboxes;
+mod message_ttls;
 mod script;
 mod seeds;
 mod streams;

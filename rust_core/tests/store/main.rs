@@ -6,6 +6,7 @@ mod captured;
 mod consumers;
 mod groups;
 mod large_checkpoint;
+mod message_ttls;
 mod panics;
 mod purge;
 mod quotas;

@@ -1,6 +1,6 @@
 //! The commands of a script: each is drawn from one number, out of few names, so that they collide.
 
-use mq9_core::mailbox::{Discard, Level, Policy, Tier};
+use mq9_core::mailbox::{Discard, Level, MessageTtls, Policy, Tier};
 use mq9_core::store::{AckKind, Fetch, GroupFetch, MemberId, Start};
 
 pub const ADDRESSES: [&str; 4] = ["a", "b", "c.d", "dead"];
@@ -188,6 +188,12 @@ impl Draw {
             max_bytes: self.maybe(8, |draw| 200 + draw.below(1500)),
             max_msg_size: self.maybe(12, |draw| 80 + draw.below(200)),
             max_age_ms: self.maybe(10, |draw| 500 + draw.below(20_000)),
+            message_ttls: self.maybe(6, |draw| {
+                let mut ttls = MessageTtls::default();
+                ttls.set(Level::NORMAL, 500 + draw.below(20_000));
+                ttls.set(Level::URGENT, draw.below(5_000));
+                ttls
+            }),
             ack_wait_ms: self.maybe(3, |draw| 300 + draw.below(5000)),
             max_deliver,
             max_ack_pending: self.maybe(5, |draw| 1 + draw.below(4) as u32),
@@ -355,6 +361,7 @@ pub fn change(changed: &mut Policy, to: &Policy, fields: u64) {
         max_bytes: if has(5) { to.max_bytes } else { old.max_bytes },
         max_msg_size: if has(6) { to.max_msg_size } else { old.max_msg_size },
         max_age_ms: if has(7) { to.max_age_ms } else { old.max_age_ms },
+        message_ttls: if has(7) { to.message_ttls.clone() } else { old.message_ttls.clone() },
         ack_wait_ms: if has(8) { to.ack_wait_ms } else { old.ack_wait_ms },
         max_ack_pending: if has(9) { to.max_ack_pending } else { old.max_ack_pending },
         ..old

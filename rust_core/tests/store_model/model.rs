@@ -347,7 +347,12 @@ impl Model {
         let now_ms = self.now.wall_ms;
         let mailbox = self.get(address)?;
         let policy = mailbox.policy.clone();
-        let lives = [send.ttl_ms, policy.max_age_ms].into_iter().filter(|&ms| ms > 0).min();
+        let own_ms = match send.ttl_ms {
+            0 => policy.message_ttls.get(send.level),
+            Policy::NEVER => 0,
+            own_ms => own_ms,
+        };
+        let lives = [own_ms, policy.max_age_ms].into_iter().filter(|&ms| ms > 0).min();
         let message = Message {
             msg_id: 0,
             level: send.level.number(),
