@@ -1,6 +1,8 @@
 """What can be wrong with pictures of a report: colours, long names, little data."""
 
 import itertools
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -113,3 +115,35 @@ def test_depth_of_a_single_step_can_be_seen() -> None:
     low, high = figure.axes[0].get_xlim()
     assert corners[:, 0].max() - corners[:, 0].min() == pytest.approx(high - low)
     assert corners[:, 1].max() == 3
+
+
+def test_messages_are_counted_in_whole_ones() -> None:
+    from mq9.lake.report.plots import pictures
+
+    made = pictures(numbers(mailboxes=1, steps=1))
+    for name in ("depth", "rates"):
+        ticks = made[name].axes[0].get_yticks()
+        assert all(tick == int(tick) for tick in ticks), (name, ticks)
+
+
+def test_a_long_title_does_not_make_a_narrow_page_wider(tmp_path: Path) -> None:
+    import dataclasses
+
+    import pandas as pd
+
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs chromium")
+    from mq9.lake.report.page import write
+
+    sla = pd.DataFrame(columns=["priority", "target_ms", "messages", "within", "late", "lost"])
+    long = dataclasses.replace(numbers(mailboxes=2, steps=2), title="x" * 80, sla=sla)
+    page, *_ = write(long, tmp_path)
+    with playwright.sync_playwright() as play:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = play.chromium.launch(executable_path=chromium, args=flags)
+        seen = browser.new_page(viewport={"width": 390, "height": 900})
+        seen.goto(page.as_uri())
+        assert seen.evaluate("document.documentElement.scrollWidth") == 390
+        browser.close()

@@ -25,7 +25,7 @@ _PAGE = Template("""<!doctype html>
 :root { --ink: #22303c; --faint: #66727d; --line: #e3e7ea; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); margin: 2rem auto; max-width: 62rem;
   padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin: 0; }
+h1 { font-size: 1.6rem; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
 p { margin: .3rem 0; color: var(--faint); }
 .wide img { width: 100%; min-width: 44rem; height: auto; }

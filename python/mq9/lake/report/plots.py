@@ -10,6 +10,7 @@ from matplotlib import dates
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
+from matplotlib.ticker import MaxNLocator
 
 from mq9.lake.report.figures import OTHERS, Figures
 
@@ -79,6 +80,13 @@ def _hours(axes: Any) -> None:  # noqa: ANN401
     axes.set_xlabel("UTC")
 
 
+def _messages(axes: Any, label: str) -> None:  # noqa: ANN401
+    """Half a message is none."""
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(label)
+
+
 def _legend(axes: Any, title: str | None = None) -> None:  # noqa: ANN401
     axes.legend(
         loc="upper left",
@@ -125,8 +133,7 @@ def depth(numbers: Figures) -> Figure:
     axes.set_xlim(at[0], at[-1])
     _hours(axes)
     _legend(axes)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("unfinished messages")
+    _messages(axes, "unfinished messages")
     axes.set_title("Depth over time, by mailbox", loc="left", weight="bold")
     return figure
 
@@ -148,7 +155,8 @@ def rates(numbers: Figures) -> Figure:
     axes.plot(middles, table["acked"], label="acknowledged", **line)
     _hours(axes)
     _legend(axes)
-    axes.set_ylabel(f"messages in {_time(numbers.step_ms)}")
+    axes.margins(y=0.06)
+    _messages(axes, f"messages in {_time(numbers.step_ms)}")
     axes.set_title("Messages sent, by priority, and acknowledged", loc="left", weight="bold")
     return figure
 
