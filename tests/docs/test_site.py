@@ -49,5 +49,5 @@ def test_prose_has_short_lines() -> None:
         text = page.read_text("utf-8")
         for wide in (r"^ *```.*?^ *```$", r"^<!-- (\w+): written by .*?^<!-- end of \1 -->$"):
             text = re.sub(wide, "", text, flags=re.MULTILINE | re.DOTALL)
-        long = [line for line in text.splitlines() if len(line) > 160 and not line.startswith("|")]
+        long = [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
         assert not long, page
