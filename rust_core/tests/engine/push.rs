@@ -359,6 +359,39 @@ fn a_push_ends_with_its_permission() {
 }
 
 #[test]
+fn rules_that_name_a_queue_count_for_queue_groups() {
+    let mut driver = Driver::new();
+    let (sender, reader) = (driver.client(), driver.client());
+    let subscribe = |driver: &mut Driver, subject: &str, queue: &str, sid: usize| {
+        say(driver, reader, &format!("SUB $mq9.AI.{subject} {queue} {sid}\r\n"));
+        given(driver, reader).concat()
+    };
+    let only = vec!["$mq9.AI.MAILBOX.MSG.m.* workers.*".to_owned()];
+    let rules = PermissionsBuilder { subscribe_allow: Some(only), ..Default::default() };
+    driver.permit(reader, rules);
+    driver.settle();
+    let _ = driver.wire(reader);
+    publish(&mut driver, sender, "MAILBOX.MSG.m", "a");
+    let refused = "Permissions Violation for Subscription to \"$mq9.AI.MAILBOX.MSG.m.*\"";
+    assert!(subscribe(&mut driver, "MAILBOX.MSG.m.*", "", 2).contains(refused));
+    let other = subscribe(&mut driver, "MAILBOX.MSG.m.*", "others", 3);
+    assert!(other.contains(&format!("{refused} using queue \"others\"")), "{other}");
+    assert!(subscribe(&mut driver, "INBOX.m.*", "workers.a", 4).contains("Violation"));
+    let own = subscribe(&mut driver, "MAILBOX.MSG.m.*", "workers.a", 5);
+    assert_eq!(own, "5 MAILBOX.MSG.m a");
+    // Denied later: the push ends, for that group alone.
+    let denied = vec!["$mq9.AI.MAILBOX.MSG.m.* workers.*".to_owned()];
+    driver.permit(reader, PermissionsBuilder { subscribe_deny: denied, ..Default::default() });
+    driver.settle();
+    let told = given(&mut driver, reader).concat();
+    assert!(told.contains("using queue \"workers.a\"") && told.contains("sid \"5\""), "{told}");
+    assert_eq!(subscribe(&mut driver, "MAILBOX.MSG.m.*", "others", 6), "6 MAILBOX.MSG.m a");
+    assert_eq!(subscribe(&mut driver, "MAILBOX.MSG.m.*", "", 7), "7 MAILBOX.MSG.m a");
+    publish(&mut driver, sender, "MAILBOX.MSG.m", "b");
+    assert_eq!(given(&mut driver, reader).len(), 2);
+}
+
+#[test]
 fn whoever_may_not_send_or_delete_may_not_by_another_name() {
     let mut driver = Driver::new();
     let client = driver.client();

@@ -30,9 +30,12 @@ impl Dice {
 /// A message, by level and then the order of sending.
 #[derive(Debug, Clone)]
 struct Sent {
-    msg_id: u64,
+    /// Unknown of a message that was delayed.
+    msg_id: Option<u64>,
     expires_ms: u64,
     in_memory: bool,
+    /// What replaces it.
+    key: Option<usize>,
 }
 
 type Key = (usize, usize);
@@ -50,6 +53,8 @@ struct Subscription {
     conn: usize,
     kind: Kind,
     level: Option<usize>,
+    /// How many more messages it takes.
+    left: Option<usize>,
 }
 
 impl Subscription {
@@ -69,6 +74,12 @@ struct World {
     subscriptions: Vec<Subscription>,
     sent: BTreeMap<Key, Sent>,
     count: usize,
+    /// Of payloads.
+    names: BTreeMap<String, Key>,
+    /// Messages that are not due yet: when, the order of sending, level and payload.
+    delayed: BTreeSet<(u64, usize, usize, String)>,
+    /// The mailbox keeps the newest message alone.
+    latest: bool,
     /// What was given of each kind, and to which connection and subscription.
     given: BTreeMap<Kind, BTreeMap<Key, (usize, usize)>>,
     /// What was read of the inbox.
@@ -80,7 +91,8 @@ impl World {
     fn new(seed: u64) -> World {
         let disk = SimDisk::new();
         let mut driver = Driver::on(Arc::new(disk.clone())).unwrap();
-        driver.create("m", Policy::default());
+        let latest = seed % 5 == 0;
+        driver.create("m", Policy { latest, ..Policy::default() });
         let sender = driver.client();
         World {
             driver,
@@ -92,6 +104,9 @@ impl World {
             subscriptions: Vec::new(),
             sent: BTreeMap::new(),
             count: 0,
+            names: BTreeMap::new(),
+            delayed: BTreeSet::new(),
+            latest,
             given: BTreeMap::new(),
             read: BTreeSet::new(),
             pushed: 0,
@@ -107,11 +122,13 @@ impl World {
             13 | 14 => {
                 let ms = self.dice.below(900) as u64;
                 self.driver.pass_ms(ms);
+                self.send_what_is_due();
             }
             15 => self.lose_connection(),
             16 | 17 => self.change_mood(),
             18 => self.query(),
             _ if self.dice.below(4) == 0 => self.restart(),
+            _ if self.dice.below(6) == 0 => self.remove_mailbox(),
             _ => {}
         }
         self.settle();
@@ -124,22 +141,88 @@ impl World {
     fn send(&mut self) {
         let level = self.dice.below(4);
         let ttl_s = [0, 0, 1, 2][self.dice.below(4)];
-        let in_memory = self.dice.below(4) == 0;
-        let key = (level, self.count);
+        let key = (self.dice.below(4) == 0).then(|| self.dice.below(2));
+        let in_memory = !self.latest && key.is_none() && self.dice.below(4) == 0;
+        let delay_ms = if key.is_none() && !in_memory && self.dice.below(5) == 0 {
+            1 + self.dice.below(1500) as u64
+        } else {
+            0
+        };
         self.count += 1;
         let mut headers = format!("mq9-priority: {}\r\n", LEVELS[level]);
-        if ttl_s > 0 {
+        if delay_ms > 0 {
+            headers += &format!("mq9-delay-ms: {delay_ms}\r\n");
+        } else if ttl_s > 0 {
             headers += &format!("mq9-ttl: {ttl_s}\r\n");
         }
         if in_memory {
             headers += "mq9-persist: false\r\n";
         }
-        let payload = format!("{}-{}", key.0, key.1);
+        if let Some(key) = key {
+            headers += &format!("mq9-key: k{key}\r\n");
+        }
+        let payload = format!("p{}", self.count);
         let reply = self.driver.ask(self.sender, "SEND.m", &headers, &payload);
         let reply: Value = serde_json::from_str(&reply).unwrap();
-        let msg_id = reply["msg_id"].as_u64().unwrap();
-        let expires_ms = if ttl_s > 0 { self.driver.now.wall_ms + ttl_s * 1000 } else { 0 };
-        self.sent.insert(key, Sent { msg_id, expires_ms, in_memory });
+        let now_ms = self.driver.now.wall_ms;
+        if delay_ms > 0 {
+            assert_eq!(reply["msg_id"], -1, "{reply}");
+            self.delayed.insert((now_ms + delay_ms, self.count, level, payload));
+            return;
+        }
+        let msg_id = Some(reply["msg_id"].as_u64().unwrap());
+        let expires_ms = if ttl_s > 0 { now_ms + ttl_s * 1000 } else { 0 };
+        self.arrives(level, payload, Sent { msg_id, expires_ms, in_memory, key });
+    }
+
+    /// A message has its place in the mailbox.
+    fn arrives(&mut self, level: usize, payload: String, sent: Sent) {
+        let replaced = |of: &Sent| self.latest || (sent.key.is_some() && of.key == sent.key);
+        self.sent.retain(|_, of| !replaced(of));
+        self.count += 1;
+        self.names.insert(payload, (level, self.count));
+        self.sent.insert((level, self.count), sent);
+    }
+
+    fn send_what_is_due(&mut self) {
+        while let Some(first) = self.delayed.first().cloned() {
+            let (due_ms, _, level, payload) = first.clone();
+            if due_ms > self.driver.now.wall_ms {
+                return;
+            }
+            self.delayed.remove(&first);
+            let sent = Sent { msg_id: None, expires_ms: 0, in_memory: false, key: None };
+            self.arrives(level, payload, sent);
+        }
+    }
+
+    /// The mailbox goes, and everybody is told; then there is another one.
+    fn remove_mailbox(&mut self) {
+        let now = self.driver.now;
+        self.driver.store().remove_mailbox("m", now).unwrap();
+        self.driver.settle();
+        let mut told: Vec<usize> = Vec::new();
+        for (&conn, &(id, is_mute)) in &self.conns {
+            let (lines, asked) = parse(&self.driver.wire(id));
+            for line in lines {
+                assert!(line.ends_with(" 404 mailbox m does not exist"), "{line}");
+                told.push(line.split(' ').next().unwrap().parse().unwrap());
+            }
+            if is_mute {
+                *self.owed.entry(conn).or_default() += asked;
+            } else {
+                self.driver.feed(id, "PONG\r\n".repeat(asked).as_bytes());
+            }
+        }
+        told.sort_unstable();
+        let mut all: Vec<usize> = self.subscriptions.drain(..).map(|of| of.sid).collect();
+        all.sort_unstable();
+        assert_eq!(told, all, "who was told that the mailbox has gone");
+        self.sent.clear();
+        self.delayed.clear();
+        self.given.clear();
+        self.read.clear();
+        self.driver.create("m", Policy { latest: self.latest, ..Policy::default() });
     }
 
     fn subscribe(&mut self) {
@@ -162,9 +245,14 @@ impl World {
         let prefix = if kind == Kind::Inbox { "INBOX" } else { "MAILBOX.MSG" };
         let word = level.map_or("*", |level| LEVELS[level]);
         let queue = if let Kind::Queue(nth) = kind { format!("q{nth} ") } else { String::new() };
-        let text = format!("SUB $mq9.AI.{prefix}.m.{word} {queue}{sid}\r\n");
+        let mut text = format!("SUB $mq9.AI.{prefix}.m.{word} {queue}{sid}\r\n");
+        let is_queue = matches!(kind, Kind::Queue(_));
+        let left = (!is_queue && self.dice.below(3) == 0).then(|| 1 + self.dice.below(4));
+        if let Some(max) = left {
+            text += &format!("UNSUB {sid} {max}\r\n");
+        }
         self.driver.feed(self.conns[&conn].0, text.as_bytes());
-        self.subscriptions.push(Subscription { sid, conn, kind, level });
+        self.subscriptions.push(Subscription { sid, conn, kind, level, left });
     }
 
     fn unsubscribe(&mut self) {
@@ -198,6 +286,7 @@ impl World {
             return;
         };
         let (msg_id, alive, now) = (sent.msg_id, self.is_alive(sent), self.driver.now);
+        let Some(msg_id) = msg_id else { return };
         let outcome = self.driver.store().delete("m", msg_id, now);
         assert!(outcome.is_ok() || !alive, "{key:?}: {outcome:?}");
         self.sent.remove(&key);
@@ -235,7 +324,7 @@ impl World {
             unread.filter(|(_, of)| self.is_alive(of)).map(|(k, _)| *k).collect();
         let reply = self.driver.unread(self.sender, "m").unwrap();
         let messages = reply["messages"].as_array().unwrap();
-        let seen = messages.iter().map(|message| key_of(message["payload"].as_str().unwrap()));
+        let seen = messages.iter().map(|message| self.names[message["payload"].as_str().unwrap()]);
         let seen: Vec<Key> = seen.collect();
         assert_eq!(reply["unread"], unread.len());
         assert_eq!(seen, unread);
@@ -271,7 +360,7 @@ impl World {
                 for line in lines {
                     let words: Vec<&str> = line.split(' ').collect();
                     let sid: usize = words[0].parse().unwrap_or_else(|_| panic!("{line}"));
-                    came.entry(sid).or_default().push(key_of(words[2]));
+                    came.entry(sid).or_default().push(self.names[words[2]]);
                 }
                 if is_mute {
                     *self.owed.entry(conn).or_default() += asked;
@@ -306,31 +395,49 @@ impl World {
         let due: Vec<Key> = due.map(|(key, _)| *key).collect();
         let mut all = Vec::new();
         let mut given = before;
-        for member in members {
+        let (mut full, mut counts) = (BTreeSet::new(), BTreeMap::new());
+        for member in &members {
             let own = came.remove(&member.sid).unwrap_or_default();
             assert!(own.is_sorted(), "{kind:?} out of order: {own:?}");
+            assert!(own.len() <= member.left.unwrap_or(usize::MAX), "{member:?} was given {own:?}");
             for &key in &own {
                 assert!(member.wants(key), "{member:?} was given {key:?}");
                 given.insert(key, (member.conn, member.sid));
             }
+            if member.left == Some(own.len()) {
+                full.insert(member.sid);
+            }
+            counts.insert(member.sid, own.len());
             all.extend(own);
         }
         all.sort_unstable();
-        assert_eq!(all, due, "{kind:?} of {} messages", self.sent.len());
+        // What was not given is wanted by those alone who have had all they asked for, and did not come before what was.
+        let mut missing = due.iter().filter(|key| !all.contains(key));
+        let is_full =
+            |key: &Key| members.iter().all(|of| !of.wants(*key) || full.contains(&of.sid));
+        assert!(missing.clone().all(is_full), "{kind:?}: {missing:?} of {due:?} were not given");
+        if let [_] = members[..] {
+            assert!(
+                missing.all(|key| all.iter().all(|of| of < key)),
+                "{kind:?}: {all:?} of {due:?}"
+            );
+        }
+        assert!(all.iter().all(|key| due.contains(key)), "{kind:?}: {all:?} instead of {due:?}");
+        assert!(all.is_sorted_by(|a, b| a < b), "{kind:?}: {all:?} has some twice");
         self.pushed += all.len();
+        for of in &mut self.subscriptions {
+            let had = counts.get(&of.sid).copied().unwrap_or_default();
+            of.left = of.left.map(|left| left - had);
+        }
         self.given.insert(kind, given);
+        self.end(|of| full.contains(&of.sid));
     }
-}
-
-fn key_of(payload: &str) -> Key {
-    let (level, nth) = payload.split_once('-').unwrap_or_else(|| panic!("{payload}"));
-    (level.parse().unwrap(), nth.parse().unwrap())
 }
 
 #[test]
 fn readers_are_given_what_a_naive_model_says() {
     let mut pushed = 0;
-    for seed in 0..40 {
+    for seed in 0..60 {
         let mut world = World::new(seed);
         for _ in 0..150 {
             world.step();
