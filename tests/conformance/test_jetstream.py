@@ -12,10 +12,10 @@ NAMES = [json.loads(line)["name"] for line in RECORDED.read_text("utf-8").splitl
 
 DIFFERENT = {
     # Decision 26: push consumers are refused, not accepted and given nothing.
-    "consumer create: push with deliver_subject": ".json.type",
-    "pull: on a push consumer": "",
+    "consumer create: push with deliver_subject": '.a[0].json.stream_name: missing, want "S"',
+    "pull: on a push consumer": '.a[0].json.stream_name: missing, want "S"',
     # Decision 26: nothing is pending before a consumer's start.
-    "deliver: by start sequence beyond the end": "",
+    "deliver: by start sequence beyond the end": 'C.1.9.1.<ns>.5", got "$JS.ACK.S.C.1.9.1.<ns>.1"',
 }
 """Scenarios that differ on purpose, each with what is seen to differ first."""
 

@@ -4,6 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use mq9_core::consumer::{Consumer, ConsumerPolicy};
 use mq9_core::group::Group;
 use mq9_core::group::ranges::{DeliveryRanges, IdRanges, encode_deliveries, encode_ids};
 use mq9_core::log::{Found, Header, Scan};
@@ -24,6 +25,20 @@ fuzz_target!(|data: &[u8]| {
         let mut encoded = Vec::new();
         policy.encode(&mut encoded);
         assert_eq!(Policy::decode(&encoded), Ok(Some(policy)));
+    }
+    if let Ok(Some(policy)) = ConsumerPolicy::decode(bytes) {
+        let mut encoded = Vec::new();
+        policy.encode(&mut encoded);
+        assert_eq!(ConsumerPolicy::decode(&encoded), Ok(Some(policy)));
+    }
+    if let Ok(Some(consumer)) = Consumer::decode(bytes) {
+        consumer.check_invariants();
+        let mut encoded = Vec::new();
+        consumer.snapshot().encode(&mut encoded);
+        let again = Consumer::decode(&encoded).ok().flatten().expect("what was encoded decodes");
+        let mut twice = Vec::new();
+        again.snapshot().encode(&mut twice);
+        assert_eq!(twice, encoded);
     }
     if let Some(group) = Group::decode(bytes) {
         let mut encoded = Vec::new();

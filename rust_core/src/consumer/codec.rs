@@ -86,9 +86,12 @@ impl Consumer {
         let mut consumer = Consumer::new(policy, config, created_ms, next, BTreeSet::new());
         (consumer.given, consumer.last) = (given, last);
         consumer.floor = Position { consumer: floor_consumer, stream: floor_stream };
-        let sane = next < MAX_ID && floor_consumer <= given && floor_stream <= next && last <= next;
+        let sane = next < MAX_ID && given < MAX_ID && last <= next;
+        if !sane || floor_consumer > given || floor_stream > next {
+            return Ok(None);
+        }
         let read = consumer.decode_lists(&mut from);
-        Ok((sane && read.is_some() && from.is_empty()).then_some(consumer))
+        Ok((read.is_some() && from.is_empty()).then_some(consumer))
     }
 
     fn decode_lists(&mut self, from: &mut Reader<'_>) -> Option<()> {

@@ -188,6 +188,20 @@ fn consumer_policy() -> Vec<u8> {
     policy
 }
 
+/// Inputs from which the fuzz target for decoders starts.
+fn write_seeds() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/record_decode");
+    for (kind, _, body) in [records(STREAMS), records(CLUSTER)].concat() {
+        let name = format!("kind-{kind:02}");
+        if kind > 22 {
+            std::fs::write(root.join(name), [&[kind][..], &body].concat()).unwrap();
+        }
+    }
+    let consumer = sections(STREAMS).into_iter().find(|section| section.0 == 11).unwrap().1;
+    let name = 1 + usize::from(consumer[0]);
+    std::fs::write(root.join("consumer"), [&[0][..], &consumer[name..]].concat()).unwrap();
+}
+
 #[test]
 fn streams_and_ties_are_written_as_they_were() {
     for (of, disk) in [(STREAMS, streams()), (CLUSTER, cluster())] {
@@ -195,6 +209,9 @@ fn streams_and_ties_are_written_as_they_were() {
             std::fs::create_dir_all(folder(of)).unwrap();
             for (name, bytes) in written(&disk) {
                 std::fs::write(Path::new(&folder(of)).join(name), bytes).unwrap();
+            }
+            if of == CLUSTER {
+                write_seeds();
             }
         }
         assert!(written(&disk) == files(of), "the bytes of {of} differ");
