@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "client": {"errors", "nats"},
     "sync": {"errors", "client"},
+    "queues": {"errors", "client", "nats"},
     "local": set(),
     "cluster": set(),
     "compat": {"errors", "client"},

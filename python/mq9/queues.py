@@ -1,0 +1,367 @@
+"""Tasks in the queues of a JetStream stream: publish them, and work on them.
+
+A small client for the envelope `hanzo.mq.v1`, over nats-py and nothing that only mq9 has: it works
+on any server that speaks JetStream. A handler that returns has acknowledged its task; one that
+raises gets it again, later each time.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client as Nats
+from nats.aio.msg import Msg
+from nats.js.api import AckPolicy, ConsumerConfig, PubAck
+from nats.js.client import JetStreamContext
+
+from mq9.client.handlers import call, threads_for
+from mq9.client.tasks import end_tasks
+from mq9.errors import BrokerUnavailable, ClientClosed, InvalidField, Mq9Error, RequestTimeout
+
+SCHEMA = "hanzo.mq.v1"
+REPLY_TO = "Hanzo-Reply-To"
+
+_log = logging.getLogger("mq9.queues")
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_POLL_S = 5.0
+_PAUSE_S = 1.0
+_LEAST_BEAT_S = 0.2
+
+Handler = TypeVar("Handler", bound=Callable[["Task"], object])
+
+
+class NoQueue(Mq9Error):  # noqa: N818
+    """No stream has the subject, so nothing stores what is published to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task, and what its envelope says."""
+
+    subject: str
+    id: str
+    type: str
+    data: Any
+    envelope: Mapping[str, Any] = field(repr=False)
+    delivery: int = 1
+    """How often it was delivered, this time included."""
+    message: Msg | None = field(default=None, repr=False)
+
+    async def respond(self, data: object) -> bool:
+        """Answers whoever waits for it in `MQClient.request`; False if nobody asked."""
+        message = self.message
+        inbox = (message.headers or {}).get(REPLY_TO) if message is not None else None
+        if message is None or not inbox:
+            return False
+        await message._client.publish(inbox, json.dumps(data).encode())
+        return True
+
+    @classmethod
+    def of(cls, message: Msg) -> Self:
+        """The task in a message; ValueError if it has no envelope."""
+        envelope = json.loads(message.data)
+        if not isinstance(envelope, dict) or envelope.get("schema") != SCHEMA:
+            raise ValueError(f"this is no envelope of {SCHEMA}")
+        return cls(
+            subject=message.subject,
+            id=str(envelope.get("id", "")),
+            type=str(envelope.get("type", "")),
+            data=envelope.get("data"),
+            envelope=envelope,
+            delivery=message.metadata.num_delivered or 1,
+            message=message,
+        )
+
+
+@dataclass(slots=True)
+class _Work:
+    subject: str
+    group: str
+    handler: Callable[[Task], object]
+    concurrency: int
+
+
+class MQClient:
+    """Publishes tasks, and calls handlers with those that are waiting.
+
+    Use it with `async with`. `subscribe` says what handles which subject, `run` works until `stop`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        source: str = "mq9",
+        timeout: float = 10.0,
+        retry_delays: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0),
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        """Without `url` it is MQ9_URL, or a server on this machine.
+
+        `source` names this program in envelopes; `options` are those of `nats.connect`.
+        """
+        self._url = url or os.environ.get("MQ9_URL") or "nats://127.0.0.1:4222"
+        self._options = {"user": user, "password": password, "name": source} | options
+        self._source = source
+        self._timeout = timeout
+        self._retry_delays = retry_delays
+        self._nats: Nats | None = None
+        self._work: list[_Work] = []
+        self._stopping = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def connect(self) -> None:
+        """Connects; every method but `subscribe` does so by itself."""
+        if self._nats is not None:
+            return
+        connection = Nats()
+        try:
+            async with asyncio.timeout(self._timeout):
+                await connection.connect(self._url, **self._options)
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            await connection.close()
+            raise BrokerUnavailable(f"cannot connect to {self._url}: {_words(error)}") from error
+        self._nats = connection
+
+    async def close(self) -> None:
+        """Lets handlers finish and disconnects."""
+        self.stop()
+        connection, self._nats = self._nats, None
+        if connection is not None:
+            await connection.close()
+
+    async def publish(
+        self, subject: str, task: Mapping[str, Any], *, headers: Mapping[str, str] | None = None
+    ) -> PubAck:
+        """Stores a task; it is durable when this returns.
+
+        `task` is an envelope, or the part of one that matters: what is missing is filled in. The
+        task is stored once, however often one with its `id` is published within the stream's
+        `duplicate_window`.
+        """
+        envelope = self._envelope(task)
+        said = dict(headers or {}) | {"Nats-Msg-Id": str(envelope["id"])}
+        if "priority" in task:
+            said.setdefault("mq9-priority", str(envelope["priority"]))
+        stream = await self._stream()
+        try:
+            return await stream.publish(
+                subject, json.dumps(envelope).encode(), timeout=self._timeout, headers=said
+            )
+        except nats.js.errors.NoStreamResponseError:
+            raise NoQueue(f"no stream has the subject {subject}: create one first") from None
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            raise BrokerUnavailable(f"the task may be stored or not: {error}") from error
+
+    async def request(
+        self, subject: str, task: Mapping[str, Any], *, wait: float | None = None
+    ) -> Any:  # noqa: ANN401
+        """Stores a task and waits for what its handler says with `Task.respond`, `wait` seconds."""
+        connection = await self._connected()
+        inbox = connection.new_inbox()
+        answers = await connection.subscribe(inbox, max_msgs=1)
+        try:
+            await self.publish(subject, task, headers={REPLY_TO: inbox})
+            answer = await answers.next_msg(timeout=self._timeout if wait is None else wait)
+        except nats.errors.TimeoutError:
+            raise RequestTimeout(
+                f"nobody answered to {subject} in time; the task is stored all the same"
+            ) from None
+        finally:
+            await answers.unsubscribe()
+        return json.loads(answer.data)
+
+    def subscribe(
+        self, subject: str, *, group: str, concurrency: int = 1
+    ) -> Callable[[Handler], Handler]:
+        """Says which function handles a subject; members of a `group` share its tasks.
+
+        The group is a durable consumer of the stream: made with 30 s to acknowledge and five
+        deliveries if it is not there yet. A handler that is no `async def` runs in a thread.
+        """
+        if not group or any(each in group for each in ".*> \t\r\n/\\"):
+            raise InvalidField(f"group is {group!r}: it must be a name such as embedding-workers")
+        if concurrency < 1:
+            raise InvalidField(f"concurrency is {concurrency}: it must be at least 1")
+
+        def decorate(handler: Handler) -> Handler:
+            self._work.append(_Work(subject, group, handler, concurrency))
+            return handler
+
+        return decorate
+
+    async def run(self) -> None:
+        """Works until `stop` is called; tasks under way are finished first."""
+        if not self._work:
+            raise InvalidField("nothing to do: decorate a handler with subscribe(...)")
+        self._stopping.clear()
+        async with asyncio.TaskGroup() as tasks:
+            for work in self._work:
+                tasks.create_task(self._follow(work))
+
+    def stop(self) -> None:
+        """Take no more tasks."""
+        self._stopping.set()
+
+    async def _connected(self) -> Nats:
+        await self.connect()
+        if self._nats is None:
+            raise ClientClosed("the client was closed")
+        return self._nats
+
+    async def _stream(self) -> JetStreamContext:
+        return (await self._connected()).jetstream(timeout=self._timeout)
+
+    def _envelope(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        given = dict(task)
+        if "data" not in given:
+            raise InvalidField("data is missing: what the task is about")
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return {
+            "schema": SCHEMA,
+            "id": f"task_{new_ulid()}",
+            "type": "task",
+            "source": self._source,
+            "timestamp": now,
+            "priority": 5,
+        } | given
+
+    async def _follow(self, work: _Work) -> None:
+        threads = threads_for(work.handler, work.concurrency)
+        free = asyncio.Semaphore(work.concurrency)
+        try:
+            async with asyncio.TaskGroup() as under_way:
+                while not self._stopping.is_set():
+                    await free.acquire()
+                    try:
+                        message, beat_s = await self._next(work)
+                    except BaseException:
+                        free.release()
+                        raise
+                    if message is None:
+                        free.release()
+                        continue
+                    handling = under_way.create_task(self._handle(work, message, beat_s, threads))
+                    handling.add_done_callback(lambda _: free.release())
+        finally:
+            if threads is not None:
+                threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _next(self, work: _Work) -> tuple[Msg | None, float]:
+        """The next message, and how often to say that it is worked on; None if there was none."""
+        try:
+            stream = await self._stream()
+            name = await stream.find_stream_name_by_subject(work.subject)
+            config = await self._consumer(stream, name, work)
+            pull = await stream.pull_subscribe_bind(work.group, name)
+            try:
+                [message] = await self._unless_stopped(pull.fetch(1, timeout=_POLL_S))
+            finally:
+                await pull.unsubscribe()
+        except ValueError:
+            return None, 0.0
+        except (nats.errors.TimeoutError, TimeoutError):
+            return None, 0.0
+        except (nats.errors.Error, nats.js.errors.Error, BrokerUnavailable, OSError) as error:
+            _log.warning("%s: %s", work.subject, _words(error))
+            await self._pause(_PAUSE_S)
+            return None, 0.0
+        return message, max((config.ack_wait or 30.0) / 3, _LEAST_BEAT_S)
+
+    async def _unless_stopped(self, fetching: Any) -> list[Msg]:  # noqa: ANN401
+        """What is fetched; nothing if the client is to stop before it comes."""
+        fetch = asyncio.ensure_future(fetching)
+        stop = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((fetch, stop), return_when=asyncio.FIRST_COMPLETED)
+            return fetch.result() if fetch.done() else []
+        finally:
+            await end_tasks(stop, fetch)
+
+    async def _consumer(self, stream: JetStreamContext, name: str, work: _Work) -> ConsumerConfig:
+        try:
+            info = await stream.consumer_info(name, work.group)
+        except nats.js.errors.NotFoundError:
+            wanted = ConsumerConfig(
+                durable_name=work.group,
+                ack_policy=AckPolicy.EXPLICIT,
+                filter_subject=work.subject,
+                ack_wait=30.0,
+                max_deliver=5,
+            )
+            info = await stream.add_consumer(name, wanted)
+        config: ConsumerConfig | None = info.config
+        assert config is not None
+        return config
+
+    async def _handle(self, work: _Work, message: Msg, beat_s: float, threads: Any) -> None:  # noqa: ANN401
+        try:
+            task = Task.of(message)
+        except ValueError as error:
+            _log.error("%s: a message that is no task is given up: %s", work.subject, error)
+            await self._settle(message.term())
+            return
+        beating = asyncio.create_task(self._beat(message, beat_s))
+        try:
+            await call(work.handler, task, threads)
+        except Exception:
+            at = min(task.delivery, len(self._retry_delays)) - 1
+            delay = self._retry_delays[at] if self._retry_delays else 0.0
+            _log.exception("%s: the handler failed on task %s", work.subject, task.id)
+            await self._settle(message.nak(delay=delay))
+        else:
+            await self._settle(message.ack())
+        finally:
+            beating.cancel()
+
+    async def _beat(self, message: Msg, beat_s: float) -> None:
+        """Keeps the claim on a task while its handler works."""
+        while True:
+            await asyncio.sleep(beat_s)
+            await self._settle(message.in_progress())
+
+    async def _settle(self, saying: Any) -> None:  # noqa: ANN401
+        try:
+            await saying
+        except (nats.errors.Error, OSError) as error:
+            _log.warning("the broker could not be told, so the task comes again: %s", error)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def new_ulid() -> str:
+    """An id that sorts by time."""
+    number = (int(time.time() * 1000) << 80) | secrets.randbits(80)
+    return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))

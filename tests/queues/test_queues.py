@@ -1,0 +1,197 @@
+"""`mq9.queues`: tasks over JetStream, against a real broker."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator
+
+import nats
+import pytest
+from nats.js.api import ConsumerConfig, RetentionPolicy
+from tests.peers import Serve, Server
+
+from mq9.errors import BrokerUnavailable, InvalidField, RequestTimeout
+from mq9.queues import MQClient, NoQueue, Task, new_ulid
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def server(serve_for_session: Serve) -> Server:
+    return serve_for_session("jetstream { }")
+
+
+@pytest.fixture
+async def mq(server: Server) -> AsyncIterator[MQClient]:
+    """A client, and a stream that nothing is in."""
+    async with MQClient(server.url, source="tests", retry_delays=(0.1,)) as client:
+        connection = await nats.connect(server.url)
+        stream = connection.jetstream()
+        await stream.add_stream(name="MQ", subjects=["mq.>"], retention=RetentionPolicy.WORK_QUEUE)
+        yield client
+        await stream.delete_stream("MQ")
+        await connection.close()
+
+
+async def work(mq: MQClient, until: asyncio.Event) -> None:
+    """Runs the handlers until that has happened."""
+    running = asyncio.create_task(mq.run())
+    async with asyncio.timeout(DEADLINE_S):
+        await until.wait()
+        mq.stop()
+        await running
+
+
+async def waiting(server: Server) -> int:
+    connection = await nats.connect(server.url)
+    try:
+        return (await connection.jetstream().stream_info("MQ")).state.messages
+    finally:
+        await connection.close()
+
+
+async def test_a_task_is_handled_and_gone(mq: MQClient, server: Server) -> None:
+    stored = await mq.publish(
+        "mq.batch.embeddings", {"type": "batch.embeddings.generate", "data": {"n": 7}}
+    )
+    assert (stored.stream, stored.seq) == ("MQ", 1)
+    seen: list[Task] = []
+    done = asyncio.Event()
+
+    @mq.subscribe("mq.batch.embeddings", group="embedding-workers")
+    async def handle(task: Task) -> None:
+        seen.append(task)
+        done.set()
+
+    await work(mq, done)
+    [task] = seen
+    assert (task.type, task.data, task.delivery) == ("batch.embeddings.generate", {"n": 7}, 1)
+    assert task.subject == "mq.batch.embeddings"
+    assert task.id.startswith("task_")
+    assert task.envelope["schema"] == "hanzo.mq.v1"
+    assert task.envelope["source"] == "tests"
+    assert await waiting(server) == 0
+
+
+async def test_the_same_id_is_stored_once(mq: MQClient, server: Server) -> None:
+    task = {"id": "task_1", "data": {}}
+    assert not (await mq.publish("mq.a", task)).duplicate
+    assert (await mq.publish("mq.a", task)).duplicate
+    assert await waiting(server) == 1
+
+
+async def test_a_handler_that_raises_gets_the_task_again(mq: MQClient, server: Server) -> None:
+    await mq.publish("mq.a", {"data": 1})
+    deliveries: list[int] = []
+    done = asyncio.Event()
+
+    @mq.subscribe("mq.a", group="workers")
+    async def handle(task: Task) -> None:
+        deliveries.append(task.delivery)
+        if task.delivery < 3:
+            raise ValueError("not yet")
+        done.set()
+
+    await work(mq, done)
+    assert deliveries == [1, 2, 3]
+    assert await waiting(server) == 0
+
+
+async def test_a_slow_handler_keeps_its_task(mq: MQClient, server: Server) -> None:
+    connection = await nats.connect(server.url)
+    await connection.jetstream().add_consumer(
+        "MQ", ConsumerConfig(durable_name="slow", filter_subject="mq.a", ack_wait=1.0)
+    )
+    await connection.close()
+    await mq.publish("mq.a", {"data": 1})
+    deliveries: list[int] = []
+    done = asyncio.Event()
+
+    @mq.subscribe("mq.a", group="slow", concurrency=2)
+    def handle(task: Task) -> None:
+        deliveries.append(task.delivery)
+        assert threading.current_thread() is not threading.main_thread()
+        time.sleep(3.0)
+        loop.call_soon_threadsafe(done.set)
+
+    loop = asyncio.get_running_loop()
+    await work(mq, done)
+    assert deliveries == [1]
+    assert await waiting(server) == 0
+
+
+async def test_a_request_is_answered_by_its_handler(mq: MQClient) -> None:
+    @mq.subscribe("mq.inference.chat", group="inference-workers")
+    async def handle(task: Task) -> None:
+        assert await task.respond({"text": task.data["prompt"].upper()})
+
+    running = asyncio.create_task(mq.run())
+    answer = await mq.request("mq.inference.chat", {"data": {"prompt": "hello"}}, wait=20)
+    assert answer == {"text": "HELLO"}
+    mq.stop()
+    await running
+
+
+async def test_a_request_that_nobody_answers_ends(mq: MQClient, server: Server) -> None:
+    with pytest.raises(RequestTimeout):
+        await mq.request("mq.inference.chat", {"data": {}}, wait=0.2)
+    assert await waiting(server) == 1
+
+
+async def test_what_is_no_task_is_given_up(mq: MQClient, server: Server) -> None:
+    connection = await nats.connect(server.url)
+    for payload in (b"\xff", b"[]", b"{}", json.dumps({"schema": "other"}).encode()):
+        await connection.jetstream().publish("mq.a", payload)
+    await connection.close()
+    await mq.publish("mq.a", {"data": "good"})
+    done = asyncio.Event()
+
+    @mq.subscribe("mq.a", group="workers")
+    async def handle(task: Task) -> None:
+        assert task.data == "good"
+        done.set()
+
+    await work(mq, done)
+    assert await waiting(server) == 0
+
+
+async def test_members_of_a_group_share(mq: MQClient, server: Server) -> None:
+    for number in range(30):
+        await mq.publish("mq.a", {"data": number})
+    seen: list[int] = []
+    done = asyncio.Event()
+    async with MQClient(server.url) as second:
+        for client in (mq, second):
+
+            @client.subscribe("mq.a", group="workers", concurrency=3)
+            async def handle(task: Task) -> None:
+                seen.append(task.data)
+                if len(seen) == 30:
+                    done.set()
+
+        other = asyncio.create_task(second.run())
+        await work(mq, done)
+        second.stop()
+        await other
+    assert sorted(seen) == list(range(30))
+
+
+async def test_errors_say_what_is_wrong(mq: MQClient) -> None:
+    with pytest.raises(NoQueue, match=r"no stream has the subject no\.stream"):
+        await mq.publish("no.stream", {"data": 1})
+    with pytest.raises(InvalidField, match="data is missing"):
+        await mq.publish("mq.a", {"type": "x"})
+    with pytest.raises(InvalidField, match="group"):
+        mq.subscribe("mq.a", group="a b")
+    with pytest.raises(InvalidField, match="nothing to do"):
+        await mq.run()
+    with pytest.raises(BrokerUnavailable):
+        await MQClient("nats://127.0.0.1:1", timeout=0.5).publish("mq.a", {"data": 1})
+
+
+def test_ids_sort_by_time() -> None:
+    first = new_ulid()
+    time.sleep(0.002)
+    assert first < new_ulid()
+    assert len(first) == 26
