@@ -4,11 +4,12 @@ Must not know what the tasks do.
 """
 
 import asyncio
+from typing import Any
 
 _AGAIN_S = 0.2
 
 
-async def end_tasks(*tasks: asyncio.Future[object] | asyncio.Task[None]) -> None:
+async def end_tasks(*tasks: asyncio.Future[Any]) -> None:
     """Cancels tasks until they have ended; whatever they raise is dropped.
 
     `asyncio.wait_for` of Python 3.11, which nats-py uses as well, takes a cancellation for a result
