@@ -91,7 +91,7 @@ impl World {
     fn new(seed: u64) -> World {
         let disk = SimDisk::new();
         let mut driver = Driver::on(Arc::new(disk.clone())).unwrap();
-        let latest = seed % 5 == 0;
+        let latest = seed.is_multiple_of(5);
         driver.create("m", Policy { latest, ..Policy::default() });
         let sender = driver.client();
         World {
