@@ -50,6 +50,8 @@ def locked(serve_for_session: Serve, tmp_path_factory: pytest.TempPathFactory) -
     with found.mail("boss") as mail:
         mail.done("MAILBOX.CREATE", {"name": "desk"})
         mail.deliver("desk", b"one")
+    with found.client(auth=("eyes", "eyes-pw")) as client:
+        until(lambda: client.get("/v1/queues/desk").status_code == 200, "it is known", 30)
     return found
 
 

@@ -17,7 +17,10 @@ INBOX = "pushed"
 GROUP = "inbox"
 _TURN_S = 0.05
 # How many of the connections are given up with messages that the broker takes for unread.
-_DROP_SHARE = 0.02
+_DROP_SHARE = 0.1
+# How many pings are answered late, so that a kill finds something that was not read.
+_LATE_SHARE = 0.5
+_LATE_S = 0.01
 
 
 class Pushed(Link):
@@ -75,6 +78,8 @@ class InboxReader(Client):
             if read and self.choose.random() < _DROP_SHARE:
                 self._drop()
                 return
+            if read and self.choose.random() < _LATE_SHARE:
+                time.sleep(_LATE_S)
             self.link.send(b"PONG\r\n")
         if read:
             self.link.ping()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from mq9.store import GroupInfo, MailboxInfo, Policy
 
 _LIMIT = 100
+# Made by the core.
+_BROADCASTS = "$broadcasts"
 # What the names of the broker's own mailboxes begin with.
 _OWN = "$"
 _MAX_REPLY_BYTES = 1 << 20
@@ -205,7 +207,7 @@ class Admin:
 
     def _own(self) -> int:
         count = 0
-        for address in (AGENTS, REPORTS, RESOLVED, SCHEDULES):
+        for address in (AGENTS, REPORTS, RESOLVED, SCHEDULES, _BROADCASTS):
             with suppress(MailboxNotFound):
                 self._store.mailbox(address)
                 count += 1
