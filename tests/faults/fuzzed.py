@@ -143,6 +143,8 @@ def recorded() -> tuple[bytes, ...]:
         if not line.startswith("$ nats "):
             continue
         words = shlex.split(line[2:])
+        if "request" not in words:
+            continue
         at = words.index("request")
         headers = [words[n + 1].split(":", 1) for n, word in enumerate(words) if word == "-H"]
         plain = [

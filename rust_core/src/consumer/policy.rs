@@ -102,12 +102,12 @@ impl ConsumerPolicy {
 
     /// Appends the encoded policy.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let numbers = self.numbers().into_iter().filter(|(_, value)| *value != 0);
+        // A pause of nothing keeps its place among the others.
         let backoff = self.backoff_ms.iter().map(|ms| (BACKOFF, *ms));
-        for (tag, value) in self.numbers().into_iter().chain(backoff) {
-            if value != 0 {
-                out.put_u8(tag);
-                out.put_u64(value);
-            }
+        for (tag, value) in numbers.chain(backoff) {
+            out.put_u8(tag);
+            out.put_u64(value);
         }
         let filters = self.filters.iter().map(|filter| (FILTER, filter));
         let dead = self.dead_letter_prefix.iter().map(|prefix| (DEAD_LETTER_PREFIX, prefix));
