@@ -100,13 +100,13 @@ impl Connection {
     /// The client is not read from until `resume_reading`.
     fn pause_reading(&self) {
         let cid = self.cid;
-        self.runtime.order(move |pump, _| pump.set_asked(cid, false));
+        self.runtime.order(move |pump, now| pump.set_asked(cid, false, now));
     }
 
     /// The client may be read from again.
     fn resume_reading(&self) {
         let cid = self.cid;
-        self.runtime.order(move |pump, _| pump.set_asked(cid, true));
+        self.runtime.order(move |pump, now| pump.set_asked(cid, true, now));
     }
 
     /// Other permissions from now on; subscriptions and waits they do not allow end.

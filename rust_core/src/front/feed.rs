@@ -70,6 +70,10 @@ impl Front {
         conn.filtered = false;
         let confirm = asked && conn.terms.verbose;
         self.cancel_deadline(id);
+        if !again {
+            self.cancel_ping(id);
+            self.schedule_first_ping(id, now_us);
+        }
         if asked && again {
             // Whoever says CONNECT again may be somebody else.
             self.end_all_subscriptions(id);

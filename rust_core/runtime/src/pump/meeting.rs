@@ -77,13 +77,18 @@ impl Pump {
     /// What the client is told passes from now on, and it is expected to talk.
     fn ready_to_talk(&mut self, id: ConnId, now: Moment) {
         let Some(link) = self.links[id as usize].as_mut() else { return };
-        let (info, auth_timeout_ms) = (link.info.take(), link.auth_timeout_ms);
+        let (info, auth_timeout_ms, is_read) =
+            (link.info.take(), link.auth_timeout_ms, link.is_read());
         let front = self.engine.front_mut();
         front.expect_nothing(id);
         if let Some(info) = info {
             front.write(id, &info);
         }
-        front.greet(id, now.mono_us);
+        // Some clients take the first line behind their CONNECT for the answer to their own ping: one that is not read
+        // from, since the server is starting, is asked for nothing.
+        if is_read {
+            front.greet(id, now.mono_us);
+        }
         if let Some(timeout_ms) = auth_timeout_ms {
             front.expect_authentication(id, timeout_ms, now.mono_us);
         }

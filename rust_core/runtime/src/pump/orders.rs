@@ -41,9 +41,12 @@ impl Pump {
     }
 
     /// Reads from a client, or does not.
-    pub fn set_asked(&mut self, cid: u64, wanted: bool) {
+    pub fn set_asked(&mut self, cid: u64, wanted: bool, now: Moment) {
         if let Some(id) = self.find(cid) {
             self.set_reading(id, Pause::Asked, wanted);
+            if wanted && self.link(id).is_some_and(|link| link.is_established()) {
+                self.engine.front_mut().greet(id, now.mono_us);
+            }
         }
     }
 
