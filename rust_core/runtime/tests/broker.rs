@@ -42,6 +42,22 @@ impl Server {
 
     /// A client that was met and is let in without being asked who it is.
     fn client(&mut self) -> Client {
+        let (cid, mut client) = self.meet(false);
+        client.say(b"CONNECT {}\r\nSUB in.* 1\r\n");
+        self.let_in(cid);
+        client.say(b"PING\r\n");
+        assert_eq!(client.line(), "PONG");
+        client
+    }
+
+    fn let_in(&self, cid: u64) {
+        until(|| self.hear().iter().any(|notice| matches!(notice, Notice::Connect { .. })));
+        let terms = Terms { verbose: false, pedantic: false, ..Terms::default() };
+        self.runtime.order(move |pump, now| pump.accept(cid, terms, now));
+    }
+
+    /// A client that was told whom it speaks to; one that is `paused` is not read from.
+    fn meet(&mut self, paused: bool) -> (u64, Client) {
         let socket = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         socket.set_nodelay(true).unwrap();
@@ -54,19 +70,13 @@ impl Server {
             must_authenticate: false,
             auth_timeout_ms: None,
             tls: None,
-            paused: false,
+            paused,
         };
         let accepted = OwnedFd::from(accepted);
         self.runtime.order(move |pump, now| pump.adopt(cid, accepted, greeting, now));
         let mut client = Client { reader: BufReader::new(socket), requests: 0 };
         assert_eq!(client.line(), "INFO {}");
-        client.say(b"CONNECT {}\r\nSUB in.* 1\r\n");
-        until(|| self.hear().iter().any(|notice| matches!(notice, Notice::Connect { .. })));
-        let terms = Terms { verbose: false, pedantic: false, ..Terms::default() };
-        self.runtime.order(move |pump, now| pump.accept(cid, terms, now));
-        client.say(b"PING\r\n");
-        assert_eq!(client.line(), "PONG");
-        client
+        (cid, client)
     }
 
     fn hear(&self) -> Vec<Notice> {
@@ -287,4 +297,17 @@ fn nobody_who_reads_while_the_broker_ends_waits_for_ever() {
         runtime.stop();
     });
     assert_eq!(read.into_inner(), 20_000);
+}
+
+#[test]
+fn a_client_that_is_not_read_from_is_not_pinged() {
+    let mut server = Server::new(Limits { ping_interval_ms: 200, ..Limits::default() });
+    let (cid, mut early) = server.meet(true);
+    early.say(b"CONNECT {}\r\nPING\r\n");
+    // Time enough: one that came later and says nothing is asked.
+    let (_, mut silent) = server.meet(false);
+    assert_eq!(silent.line(), "PING");
+    server.runtime.order(move |pump, now| pump.set_asked(cid, true, now));
+    server.let_in(cid);
+    assert_eq!(early.line(), "PONG");
 }
