@@ -69,8 +69,10 @@ impl Front {
         conn.route = Default::default();
         conn.filtered = false;
         let confirm = asked && conn.terms.verbose;
+        let greeted = conn.ping.is_some();
         self.cancel_deadline(id);
-        if !again {
+        if greeted && !again {
+            // The first sign of life is asked for some time after CONNECT, not after the greeting.
             self.cancel_ping(id);
             self.schedule_first_ping(id, now_us);
         }
