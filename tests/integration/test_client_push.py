@@ -222,7 +222,9 @@ async def test_broadcasts_reach_those_who_listen(client: mq9.Client, other: mq9.
         event = await anext(events)
         assert (event.event, event.json(), event.text) == (f"{domain}.started", {"n": 1}, '{"n":1}')
         assert event.headers["Trace"] == "7"
-        assert (await anext(everything)).event == f"{domain}.started"
+        # What other tests had stored on this broker comes first.
+        while (await anext(everything)).event != event.event:
+            pass
 
 
 async def test_a_queue_shares_broadcasts(client: mq9.Client) -> None:
