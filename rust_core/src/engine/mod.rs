@@ -3,7 +3,7 @@
 //!
 //! Owns the one pump there is. The caller feeds what clients say, settles, writes the output of each connection, and
 //! does what events ask for; tests do the same as the running broker. Front and partition meet here and nowhere else,
-//! through commands and replies.
+//! through commands and replies; push, which writes what it reads, also asks the front for room.
 
 mod talkers;
 

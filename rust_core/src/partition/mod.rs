@@ -1,7 +1,7 @@
 //! Mailboxes and the requests to them: a store, long polls, and replies that wait to be true.
 //!
 //! Owns what happens to a store and in which order. Must not know connections beyond their number, nor how a reply
-//! travels: commands come in, replies go out, so that a partition could as well be behind a queue or a network.
+//! travels: commands come in, replies go out. Push alone asks the front how much room a client has (decision 22).
 
 mod broadcasts;
 mod handler;
