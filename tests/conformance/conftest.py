@@ -11,11 +11,18 @@ from contextlib import ExitStack
 from typing import Protocol
 
 import pytest
+from tests.conformance.reader import Reader
 from tests.mail import Mail
 from tests.peers import MQ9, Serve
 from tests.restarts import Restarting
 
 URL_VARIABLE = "MQ9_TEST_URL"
+
+
+class Read(Protocol):
+    """Subscribes below `$mq9.AI.` on a connection of its own."""
+
+    def __call__(self, subject: str, queue: str = "", sid: int = 9, most: int = 0) -> Reader: ...
 
 
 class Create(Protocol):
@@ -36,6 +43,16 @@ def connect(url: str) -> Iterator[Callable[[], Mail]]:
     """Opens connections that end with the test."""
     with ExitStack() as stack:
         yield lambda: stack.enter_context(Mail(url))
+
+
+@pytest.fixture
+def read(connect: Callable[[], Mail]) -> Read:
+    """Opens readers, each on a connection of its own."""
+
+    def open_reader(subject: str, queue: str = "", sid: int = 9, most: int = 0) -> Reader:
+        return Reader(connect()).subscribe(subject, queue, sid, most)
+
+    return open_reader
 
 
 @pytest.fixture

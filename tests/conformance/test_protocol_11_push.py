@@ -4,76 +4,13 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.conformance.conftest import Create
+from tests.conformance.conftest import Create, Read
+from tests.conformance.reader import Reader, header
 from tests.mail import PREFIX, Mail
 from tests.restarts import Restarting
-from tests.wire import Message
 
 Connect = Callable[[], Mail]
 NAMED = {"critical": "critical", "urgent": "urgent", "normal": "normal", "notify": "notify"}
-
-
-class Reader:
-    """A connection with subscriptions, and what came to them in order."""
-
-    def __init__(self, mail: Mail) -> None:
-        self.mail = mail
-        self.came: list[Message] = []
-        mail.came_in = self._came_in  # type: ignore[method-assign]
-
-    def _came_in(self, message: Message) -> None:
-        if message.subject.startswith(PREFIX):
-            self.came.append(message)
-
-    def subscribe(self, subject: str, queue: str = "", sid: int = 9, most: int = 0) -> "Reader":
-        self.mail.send(f"SUB {PREFIX}{subject} {queue} {sid}\r\n".encode())
-        if most:
-            self.mail.send(f"UNSUB {sid} {most}\r\n".encode())
-        return self
-
-    def take(self, count: int) -> list[Message]:
-        """The next so many, and no more."""
-        deadline = time.monotonic() + self.mail.deadline_s
-        while len(self.came) < count:
-            self.mail.pump(deadline)
-        self.mail.ping()
-        assert len(self.came) == count, self.came
-        found, self.came = self.came, []
-        return found
-
-    def texts(self, count: int) -> list[str]:
-        return [message.payload.decode() for message in self.take(count)]
-
-    def nothing(self) -> None:
-        self.mail.ping()
-        assert self.came == []
-
-    def refused(self) -> str:
-        """What the broker says of a subscription that it refuses."""
-        self.mail.ping()
-        [error] = self.mail.errors
-        return error
-
-
-def header(message: Message, name: str) -> str:
-    for line in message.headers.decode().split("\r\n"):
-        found, _, value = line.partition(":")
-        if found == name:
-            return value.strip()
-    return ""
-
-
-@pytest.fixture
-def read(connect: Connect) -> Callable[..., Reader]:
-    """A reader on a connection of its own, subscribed when this returns."""
-
-    def open_reader(subject: str, queue: str = "", **more: int) -> Reader:
-        return Reader(connect()).subscribe(subject, queue, **more)
-
-    return open_reader
-
-
-Read = Callable[..., Reader]
 
 
 # Sending.
@@ -85,6 +22,8 @@ Read = Callable[..., Reader]
         ("MAILBOX.MSG.{}", "normal"),
         ("MAILBOX.MSG.{}.critical", "critical"),
         ("MAILBOX.MSG.{}.urgent", "urgent"),
+        ("MAILBOX.MSG.{}.normal", "normal"),
+        ("MAILBOX.MSG.{}.notify", "notify"),
         ("INBOX.{}.urgent", "urgent"),
         ("INBOX.{}.normal", "normal"),
         ("INBOX.{}.notify", "notify"),
@@ -164,6 +103,15 @@ def test_the_subject_is_that_of_the_family(mail: Mail, box: str, read: Read) -> 
     assert everything == [f"{base}.critical", f"{base}.urgent", base, base]
     inbox = [message.subject for message in read(f"INBOX.{box}.*").take(4)]
     assert inbox == [f"{PREFIX}INBOX.{box}.{priority}" for priority in NAMED]
+
+
+@pytest.mark.parametrize(("level", "name"), [(1, "critical"), (5, "normal"), (7, "7")])
+def test_the_priority_is_a_name_or_the_number_of_another_level(
+    mail: Mail, box: str, read: Read, level: int, name: str
+) -> None:
+    mail.deliver(box, b"x", priority=level)
+    [message] = read(f"MAILBOX.MSG.{box}.*").take(1)
+    assert header(message, "mq9-priority") == name
 
 
 @pytest.mark.parametrize("family", ["MAILBOX.MSG", "INBOX"])
@@ -350,6 +298,16 @@ def test_an_inbox_is_known_after_a_restart(own: Restarting, fresh_name: str, kil
         assert Reader(mail).subscribe(f"INBOX.{fresh_name}.*").texts(1) == ["2"]
 
 
+def test_what_was_read_of_a_work_queue_is_removed(mail: Mail, create: Create, read: Read) -> None:
+    box = create(retention="work_queue")
+    mail.deliver(box, b"1")
+    mail.deliver(box, b"2")
+    reader = read(f"INBOX.{box}.*", most=1)
+    assert reader.texts(1) == ["1"]
+    reader.mail.ping()
+    assert [entry["payload"] for entry in mail.done(f"MSG.QUERY.{box}")["messages"]] == ["2"]
+
+
 # A slow reader.
 
 
@@ -415,6 +373,23 @@ def test_a_subscription_ends_with_its_mailbox(
     assert message.payload == b""
 
 
+def test_a_subscription_ends_when_its_mailbox_is_removed(mail: Mail, read: Read) -> None:
+    token = mail.done("MAILBOX.CREATE", {"ttl": 600})
+    box = token["mail_id"]
+    readers = [read(f"INBOX.{box}.*"), read(f"MAILBOX.MSG.{box}"), read(f"MAILBOX.MSG.{box}", "q")]
+    for reader in readers:
+        reader.nothing()
+    mail.done(f"MAILBOX.REMOVE.{box}", {"token": token["token"]})
+    for reader in readers:
+        [message] = reader.take(1)
+        assert message.headers.startswith(f"NATS/1.0 404 mailbox {box} does not exist".encode())
+    # The name is free, and nobody who was there is pushed anything of the next mailbox.
+    mail.done("MAILBOX.CREATE", {"name": box, "ttl": 600})
+    mail.deliver(box, b"x")
+    for reader in readers:
+        reader.nothing()
+
+
 # MAILBOX.QUERY and MAILBOX.DELETE.
 
 
@@ -438,74 +413,47 @@ def test_what_was_pushed_is_not_given_by_mailbox_query(mail: Mail, box: str, rea
     assert mail.ask(f"MAILBOX.QUERY.{box}")["messages"] == []
 
 
+def test_mailbox_query_says_whether_there_is_more(mail: Mail, box: str) -> None:
+    waiting = [mail.begin(f"MSG.SEND.{box}", str(number).encode()) for number in range(5000)]
+    assert all(mail.answer(reply)["error"] == "" for reply in waiting)
+    first = mail.done(f"MAILBOX.QUERY.{box}")
+    assert (first["unread"], len(first["messages"]), first["more"]) == (5000, 4096, True)
+    second = mail.done(f"MAILBOX.QUERY.{box}")
+    assert second["unread"] == len(second["messages"]) == 5000 - 4096
+    assert "more" not in second
+    got = [int(entry["payload"]) for entry in first["messages"] + second["messages"]]
+    assert got == list(range(5000))
+
+
+def test_mailbox_query_without_a_reply_subject_reads_nothing(mail: Mail, box: str) -> None:
+    mail.deliver(box, b"a")
+    mail.publish(f"{PREFIX}MAILBOX.QUERY.{box}")
+    mail.ping()
+    assert mail.done(f"MAILBOX.QUERY.{box}")["unread"] == 1
+
+
+def test_mailbox_query_gives_bytes_as_fetch_does(mail: Mail, box: str) -> None:
+    mail.deliver(box, b"\xff")
+    mail.deliver(box, b"text")
+    [first, second] = mail.done(f"MAILBOX.QUERY.{box}")["messages"]
+    assert (first["payload"], first["encoding"]) == ("/w==", "base64")
+    assert "encoding" not in second
+    mail.deliver(box, b"text")
+    [entry] = mail.done(f"MAILBOX.QUERY.{box}", {"encoding": "base64"})["messages"]
+    assert (entry["payload"], entry["encoding"]) == ("dGV4dA==", "base64")
+
+
+def test_mailbox_query_of_none_is_an_error_in_its_shape(mail: Mail, fresh_name: str) -> None:
+    answer = mail.ask(f"MAILBOX.QUERY.{fresh_name}")
+    assert answer == {
+        "error": f"mailbox {fresh_name} does not exist",
+        "mail_id": "",
+        "unread": 0,
+        "messages": [],
+    }
+
+
 def test_mailbox_delete_is_delete(mail: Mail, box: str) -> None:
     mail.deliver(box, b"a")
     assert mail.text(f"MAILBOX.DELETE.{box}.0") == '{"error":"","deleted":true}'
     assert mail.text(f"MAILBOX.DELETE.{box}.0") == '{"error":"message not found","deleted":false}'
-
-
-# BROADCAST.
-
-
-@pytest.mark.parametrize("pattern", ["{}.start", "{}.*", "{}.>", "{}.#", "*.start"])
-def test_a_broadcast_goes_to_all_who_are_subscribed(
-    mail: Mail, read: Read, fresh_name: str, pattern: str
-) -> None:
-    domain = fresh_name.replace(".", "-")
-    readers = [read(f"BROADCAST.{pattern.format(domain)}") for _ in range(3)]
-    for reader in readers:
-        reader.mail.ping()
-    mail.publish(f"{PREFIX}BROADCAST.{domain}.start", b"go")
-    mail.ping()
-    for reader in readers:
-        [message] = reader.take(1)
-        assert (message.subject, message.payload) == (f"{PREFIX}BROADCAST.{domain}.start", b"go")
-
-
-def test_a_queue_group_shares_broadcasts(mail: Mail, read: Read, fresh_name: str) -> None:
-    domain = fresh_name.replace(".", "-")
-    members = [read(f"BROADCAST.{domain}.*", "workers") for _ in range(3)]
-    for member in members:
-        member.mail.ping()
-    for number in range(20):
-        mail.publish(f"{PREFIX}BROADCAST.{domain}.x", str(number).encode())
-    mail.ping()
-    for member in members:
-        member.mail.ping()
-    got = [int(each.payload) for member in members for each in member.came]
-    assert sorted(got) == list(range(20))
-
-
-def test_wildcards_outside_hear_no_broadcast_and_no_mailbox(
-    mail: Mail, box: str, connect: Connect, fresh_name: str
-) -> None:
-    domain = fresh_name.replace(".", "-")
-    listener = connect()
-    heard: list[Message] = []
-    listener.came_in = lambda message: heard.append(message)  # type: ignore[method-assign]
-    listener.send(b"SUB > 7\r\n")
-    listener.ping()
-    mail.publish(f"{PREFIX}BROADCAST.{domain}.x", b"no")
-    mail.publish(f"{PREFIX}INBOX.{box}.normal", b"no")
-    mail.publish(domain, b"yes")
-    mail.ping()
-    listener.ping()
-    assert [message.payload for message in heard if message.payload in (b"yes", b"no")] == [b"yes"]
-
-
-def test_a_stored_broadcast_is_given_to_those_who_come_later(
-    mail: Mail, read: Read, fresh_name: str
-) -> None:
-    domain = fresh_name.replace(".", "-")
-    early = read(f"BROADCAST.{domain}.*")
-    early.mail.ping()
-    for number in range(3):
-        answer = mail.ask(f"BROADCAST.{domain}.x", str(number).encode(), {"mq9-persist": "true"})
-        assert answer["error"] == ""
-    mail.publish(f"{PREFIX}BROADCAST.{domain}.x", b"live only")
-    mail.ping()
-    assert sorted(early.texts(4)) == ["0", "1", "2", "live only"]
-    late = read(f"BROADCAST.{domain}.*")
-    assert late.texts(3) == ["0", "1", "2"]
-    mail.done(f"BROADCAST.{domain}.x", b"3", {"mq9-persist": "true"})
-    assert late.texts(1) == ["3"]

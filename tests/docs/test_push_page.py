@@ -50,7 +50,10 @@ COVERED = (
     "nats pub '$mq9.AI.MAILBOX.MSG.task.queue.urgent'",
     "nats pub '$mq9.AI.MAILBOX.MSG.task.queue' ",
     """{"name": "task.queue", "ttl": 3600, "public": true}""",
+    """{"ttl": 3600, "public": false}""",
+    "nats sub '$mq9.AI.MAILBOX.MSG.task.queue.*' --queue workers --raw --count 1 &\n"
     "nats sub '$mq9.AI.MAILBOX.MSG.task.queue.*' --queue workers",
+    "-H mq9-persist:true",
     "nats req '$mq9.AI.MAILBOX.DELETE.task.queue.2'",
     "nats req '$mq9.AI.PUBLIC.LIST'",
 )
