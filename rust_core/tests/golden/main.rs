@@ -17,7 +17,7 @@ mod update;
 
 use std::path::{Path, PathBuf};
 
-use mq9_core::log::names;
+use mq9_core::log::{Found, Header, Scan, names};
 use mq9_sim::SimDisk;
 
 /// What today's code writes.
@@ -29,19 +29,56 @@ fn folder(of: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(of)
 }
 
-/// The files of the script, without reserved space.
+/// The files of the script.
 fn written() -> Vec<(String, Vec<u8>)> {
-    let disk = script::run();
+    files_on(&script::run())
+}
+
+/// The files of a disk, without the reserved space of the segment that is being written: it has no record yet.
+fn files_on(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
     let files = disk.names().into_iter().map(|name| {
         let mut bytes = disk.read_file(&name).unwrap();
         if name == names::segment(2) {
-            // The segment being written: it has no record yet.
             assert!(bytes[80..].iter().all(|&byte| byte == 0));
             bytes.truncate(80);
         }
         (name, bytes)
     });
     files.collect()
+}
+
+/// The records of the first segment: kind, flags and body.
+fn records(of: &str) -> Vec<(u8, u8, Vec<u8>)> {
+    let mut all = files(of).into_iter();
+    let segment = all.find(|file| file.0.starts_with("segment-0000000001")).unwrap().1;
+    let salt = Header::decode("", &segment).unwrap().unwrap().salt;
+    let records = Scan::new(&segment, 1, salt, 80).map(|found| match found {
+        Found::Record { record, .. } => (record.kind, record.flags, record.body.to_vec()),
+        other => panic!("{other:?}"),
+    });
+    records.collect()
+}
+
+/// Whether today's bytes become the right ones.
+fn is_blessed() -> bool {
+    std::env::var_os("MQ9_BLESS").is_some()
+}
+
+/// Writes the files of a folder anew, if that is asked for.
+fn bless(written: &[(String, Vec<u8>)], of: &str) {
+    if is_blessed() {
+        std::fs::create_dir_all(folder(of)).unwrap();
+        for (name, bytes) in written {
+            std::fs::write(folder(of).join(name), bytes).unwrap();
+        }
+    }
+}
+
+/// A disk has the files of a folder, to the byte.
+fn assert_has(disk: &SimDisk, of: &str) {
+    let written = files_on(disk);
+    bless(&written, of);
+    assert!(written == files(of), "the bytes differ from those of {of}");
 }
 
 /// Today's files as they lie in the repository.
@@ -66,10 +103,8 @@ fn disk_of(files: &[(String, Vec<u8>)]) -> SimDisk {
 #[test]
 fn the_same_commands_write_the_same_bytes() {
     let written = written();
-    if std::env::var_os("MQ9_BLESS").is_some() {
-        for (name, bytes) in &written {
-            std::fs::write(folder(TODAY).join(name), bytes).unwrap();
-        }
+    bless(&written, TODAY);
+    if is_blessed() {
         seeds::write(&written);
     }
     let golden = golden();
