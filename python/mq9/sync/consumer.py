@@ -1,9 +1,7 @@
 """A worker of a group for programs without asyncio: `mq9.Consumer`, waited for."""
 
 import contextvars
-from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable
 
 from mq9.client import Consumer as AsyncConsumer
 from mq9.client import Message
@@ -11,6 +9,7 @@ from mq9.client.handlers import is_async
 from mq9.client.spans import Span
 from mq9.errors import InvalidField
 from mq9.sync.portal import Portal
+from mq9.sync.waited import Waited
 
 Handler = Callable[[Message], object]
 """A plain function, which runs in a thread; an `async def` runs in the client's event loop."""
@@ -20,11 +19,11 @@ _handled_by: contextvars.ContextVar["Consumer | None"] = contextvars.ContextVar(
 )
 
 
-class Consumer:
+class Consumer(Waited[Message]):
     """Iterate over it with `for` inside `with`, or `run` it with a handler."""
 
     def __init__(self, portal: Portal, consumer: AsyncConsumer) -> None:
-        self._portal = portal
+        super().__init__(portal, consumer)
         self._consumer = consumer
 
     @property
@@ -69,33 +68,6 @@ class Consumer:
         stopping = self._portal.start(self._consumer.stop(timeout=timeout))
         if _handled_by.get() is not self:
             stopping.ended.result()
-
-    def __enter__(self) -> Self:
-        self._portal.run(self._consumer.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._portal.run(self._consumer.__aexit__(kind, error, traceback))
-
-    def __iter__(self) -> Iterator[Message]:
-        self._consumer.__aiter__()
-        return self
-
-    def __next__(self) -> Message:
-        """The next message; the one before it is acknowledged."""
-        message = self._portal.run(self._next())
-        if message is None:
-            raise StopIteration
-        return message
-
-    async def _next(self) -> Message | None:
-        # No future can hold the end of an iteration.
-        return await anext(self._consumer, None)
 
     def ack(self, message: Message) -> None:
         """This message is done; for consumers without `auto_ack`."""
