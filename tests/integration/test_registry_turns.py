@@ -39,15 +39,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         broker.stop()
 
 
-def waits_s(bystander: Mail, count: int) -> list[float]:
-    """How long each of some searches took, shortest first."""
+def search(bystander: Mail, number: int) -> float:
+    """Makes a light search; how long it took."""
+    began = time.perf_counter()
+    assert found(bystander, text=f"agent {number}", limit=1, fields=[]) == [f"n{number}"]
+    return time.perf_counter() - began
 
-    def wait_s(number: int) -> float:
-        began = time.perf_counter()
-        assert found(bystander, text=f"agent {number}", limit=1, fields=[]) == [f"n{number}"]
-        return time.perf_counter() - began
 
-    return sorted(wait_s(number) for number in range(count))
+def answered(busy: Mail) -> int:
+    """How many of its requests have been answered by now."""
+    busy.ping()
+    return len(busy.arrived)
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
@@ -58,22 +60,25 @@ def test_pipelined_searches_of_one_connection_do_not_hold_up_another(
         Mail(server.url, deadline_s=120) as busy,
         Mail(server.url, deadline_s=120) as bystander,
     ):
-        quiet = waits_s(bystander, 20)
+        quiet_s = max(search(bystander, number) for number in range(20))
         began = time.perf_counter()
         request = {"text": query, "fields": [], "limit": 1}
         asked = [busy.begin("AGENT.DISCOVER", request) for _ in range(HEAVY)]
-        busy.ping()
-        beside = waits_s(bystander, 20)
-        taken_s = time.perf_counter() - began
+        passed = []
+        done = answered(busy)
+        for number in range(20):
+            search(bystander, number)
+            passed.append(answered(busy) - done)
+            done += passed[-1]
         for subject in asked:
             assert busy.answer(subject, 120.0)["total"] == AGENTS
         one_s = (time.perf_counter() - began) / HEAVY
-    figures = f"quiet {quiet[-1]:.3f} s, beside {beside[-1]:.3f} s, a heavy one {one_s:.3f} s"
+    figures = f"heavy ones beside each: {passed}; {one_s:.3f} s each, quiet {quiet_s:.3f} s"
     sys.stdout.write(f"{figures}\n")
     # A search waits for those that are under way, not for a hundred; and none takes long.
-    assert beside[-1] < quiet[-1] + 5 * one_s + 0.1, figures
-    assert taken_s < HEAVY * one_s, "the heavy ones were over before"
-    assert one_s < 20 * quiet[-1] + 0.1, figures
+    assert done < HEAVY, "the heavy ones were over before"
+    assert max(passed) <= HEAVY // 4, figures
+    assert one_s < 20 * quiet_s + 1, figures
 
 
 def test_searches_of_clients_that_left_are_not_made(server: Server) -> None:
@@ -82,11 +87,11 @@ def test_searches_of_clients_that_left_are_not_made(server: Server) -> None:
         began = time.perf_counter()
         bystander.done("AGENT.DISCOVER", request)
         one_s = time.perf_counter() - began
+        # A thousand searches.
         for _ in range(50):
             with Mail(server.url) as busy:
                 for _ in range(20):
                     busy.begin("AGENT.DISCOVER", request)
                 busy.ping()
-        beside = waits_s(bystander, 20)
-        figures = f"beside {beside[-1]:.3f} s, a heavy one {one_s:.3f} s"
-        assert beside[-1] < 10 * one_s + 0.1, figures
+        beside_s = max(search(bystander, number) for number in range(20))
+        assert beside_s < 100 * one_s + 0.1, f"{beside_s:.3f} s, a heavy one {one_s:.3f} s"
