@@ -31,6 +31,8 @@ ELSEWHERE = {
     "docs/export.md": "tests/integration/test_export_docs.py",
     "docs/files.md": "tests/docs/test_files_page.py",
     "docs/guides/backup.md": "tests/docs/test_sessions.py",
+    "docs/guides/cluster.md": "tests/docs/test_operator_pages.py",
+    "docs/management.md": "tests/docs/test_operator_pages.py",
     "docs/guides/push.md": "tests/docs/test_push_page.py",
     "docs/protocol.md": "tests/docs/test_protocol_page.py",
 }
@@ -46,14 +48,12 @@ NOT_RUN = {
     "mq9 serve": "starts the broker that the commands after it are run with",
     "mq9 mcp": "tests/mcp starts it so",
     "npx @modelcontextprotocol/inspector": "tests/mcp calls it, where it is installed",
-    "MQ9_MANAGE_PASSWORD": "tests/manage starts it so",
-    "mq9 cluster up": "tests/cluster starts three nodes so",
-    "mq9 cluster status": "tests/cluster asks for it",
-    "mq9 cluster seed": "needs three machines; tests/cluster moves leads and folders",
+    "mq9 cluster status": "has addresses of machines; tests/docs/test_operator_pages.py runs it",
+    "mq9 cluster seed": "tests/docs/test_operator_pages.py does it, in other folders",
+    "mq9 cluster leave": "the same",
     "mq9 cluster reseed": "the same",
     "mq9 agent find": "docs/cli.md has the same command, with what it prints",
     "spark-submit": "needs a cluster; tests/spark/test_cluster.py runs the job on one",
-    "mkdir -p /var/backups": "needs a file of damage; tests/faults moves them away",
     "make faults": "takes minutes; a part of CI of its own",
     "make bench": "takes an hour; tests/integration/test_bench_* run short ones",
 }
@@ -72,6 +72,8 @@ def test_a_page_works_as_printed(page: str, serve: Serve, tmp_path: Path) -> Non
     config = re.sub(r"^listen:.*$", "", config, flags=re.MULTILINE)
     server = serve(f"{config}\nhttp: 127.0.0.1:-1", *SESSIONS[page])
     (tmp_path / "mq9-data").symlink_to(server.log_file.parent / "data")
+    if page == "docs/server.md":
+        (tmp_path / "mq9-data" / "damaged-1").write_bytes(b"x")
 
     def rewritten(command: str) -> str:
         if "mq9 lake report" in command and importlib.util.find_spec("pyspark") is None:
@@ -80,9 +82,12 @@ def test_a_page_works_as_printed(page: str, serve: Serve, tmp_path: Path) -> Non
             # Readers take a while between two commands.
             url = f"{server.monitor_url}/subsz?subs=1"
             return f"{command}\nuntil curl -s '{url}' | grep -q trace; do sleep 0.05; done"
-        return command
+        return command.replace("/var/backups", str(tmp_path))
 
-    assert run_as_printed(page, tmp_path, environment_in(tmp_path, server.url), rewritten=rewritten)
+    # Those about TLS need another broker: test_configurations.py.
+    shown = [block for block in blocks(page, "console") if "tls://" not in block]
+    environment = environment_in(tmp_path, server.url)
+    assert run_as_printed(page, tmp_path, environment, rewritten=rewritten, sessions=shown)
 
 
 def test_a_backup_is_made_and_looked_at(serve: Serve, tmp_path: Path) -> None:

@@ -35,12 +35,12 @@ TOOLS = {
     *("query_messages", "register_agent", "discover_agents", "report_status"),
 }
 PROMPTS = {"work_through_mailbox", "delegate_task", "summarize_mailbox"}
-USERS = (
-    "authorization { users = ["
-    '{ user: ann, password: a, permissions: { publish: ["$mq9.AI.MAILBOX.CREATE", '
-    '"$mq9.AI.MSG.*.ann.>", "$mq9.AI.MSG.SEND.>"], subscribe: "_INBOX.>" } }, '
-    '{ user: bob, password: b, permissions: { publish: "$mq9.AI.MSG.*.bob.>", '
-    'subscribe: "_INBOX.>" } }, { user: root, password: r } ] }'
+# Ann as the page shows her, and two others.
+[USERS] = blocks("docs/mcp.md", "conf")
+USERS = USERS.replace(
+    "users: [",
+    'users: [ { user: bob, password: b, permissions: { publish: "$mq9.AI.MSG.*.bob.>", '
+    'subscribe: "_INBOX.>" } }, { user: root, password: r }',
 )
 
 

@@ -188,6 +188,8 @@ def run(action: Action, arguments: argparse.Namespace) -> int:
 
     # What the client would log is said once, as the command's own failure.
     logging.getLogger("mq9.client").addHandler(logging.NullHandler())
+    # It warns of a way to end TLS that nats-py has and nobody can do anything about.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
 
     async def act() -> int:
         async with Client(arguments.server, **client_options(arguments)) as client:
@@ -198,11 +200,7 @@ def run(action: Action, arguments: argparse.Namespace) -> int:
     except errors.NoResponders as error:
         raise Failure(f"{error}", UNREACHABLE) from error
     except errors.BrokerUnavailable as error:
-        raise Failure(
-            f"{error}\nIs the broker running there? `mq9 serve` starts one; --server or MQ9_URL "
-            "says where it is.",
-            UNREACHABLE,
-        ) from error
+        raise Failure(f"{error}\n{_why_unreachable(arguments, error)}", UNREACHABLE) from error
     except errors.RequestTimeout as error:
         raise Failure(
             f"{error}; it may have been carried out. --timeout waits longer.", TIMEOUT
@@ -235,6 +233,22 @@ def seconds(written: str) -> float:
 def span(written: str) -> float:
     """A number of seconds, of which 0 means something too."""
     return 0.0 if written == "0" else seconds(written)
+
+
+def _why_unreachable(arguments: argparse.Namespace, error: BaseException | None) -> str:
+    """What to look at when there is no connection."""
+    secured = _tls(arguments) is not None
+    while error is not None and not secured:
+        secured = isinstance(error, ssl.SSLError)
+        error = error.__cause__
+    if secured:
+        return (
+            "With TLS, --tls-ca names who signed the certificate of the broker. If it asks for "
+            "yours, --tls-cert and --tls-key show it."
+        )
+    return (
+        "Is the broker running there? `mq9 serve` starts one; --server or MQ9_URL says where it is."
+    )
 
 
 def _with_hint(error: Exception) -> str:

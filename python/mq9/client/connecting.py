@@ -77,7 +77,7 @@ async def open_connection(
             waiting, timeout=access.connect_timeout, return_when=asyncio.FIRST_COMPLETED
         )
         if problem.done():
-            raise _unavailable(url, problem.result())
+            raise _unavailable(url, problem.result()) from problem.result()
         if not attempt.done():
             raise _unavailable(url, TimeoutError(f"no answer in {access.connect_timeout:g} s"))
         try:
