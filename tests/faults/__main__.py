@@ -22,6 +22,7 @@ from tests.faults import shim
 from tests.faults.kills import Outcome, Run
 from tests.faults.power import MountedRun, PowerRun
 from tests.faults.report import PARTS, ROWS, Row, record, rows, table, write_page
+from tests.faults.streams import StreamPowerRun, StreamRun
 from tests.faults.supervisor import report_line
 
 ROOT = Path(__file__).parents[2]
@@ -90,9 +91,13 @@ def plan(kills: int, seed: int, parts: list[str]) -> list[tuple[str, Callable[[]
     if "kill" in parts:
         for turn, sync in enumerate(("always", "interval")):
             count = (kills + 1 - turn) // 2
-            found.append((f"kills, sync {sync}", kill_run(sync, count, seed + turn)))
+            found.append((f"kills, sync {sync}", kill_run(Run, "", sync, count, seed + turn)))
+            name = f"kills of streams, sync {sync}"
+            found.append((name, kill_run(StreamRun, ", streams", sync, count, seed + turn)))
     if "power" in parts and shim.missing() is None:
-        found.append(("power cuts", power_run(max(LEAST_CUTS, kills // CUTS_PER_KILLS), seed)))
+        cuts = max(LEAST_CUTS, kills // CUTS_PER_KILLS)
+        found.append(("power cuts", power_run(PowerRun, "", cuts, seed)))
+        found.append(("power cuts of streams", power_run(StreamPowerRun, ", streams", cuts, seed)))
     if files := tests_of(parts):
         found.append(("tests", lambda: pytest(files)))
     for target, (package, part, fault) in SIMULATED.items():
@@ -101,28 +106,28 @@ def plan(kills: int, seed: int, parts: list[str]) -> list[tuple[str, Callable[[]
     return found
 
 
-def kill_run(sync: str, kills: int, seed: int) -> Callable[[], bool]:
+def kill_run(kind: type[Run], what: str, sync: str, kills: int, seed: int) -> Callable[[], bool]:
     """Kills under load."""
 
     def work() -> bool:
-        report_line(f"\n{kills} kills, sync {sync}, seed {seed}")
-        folder = WORK / f"kills-{sync}"
-        outcome = Run(folder, sync, seed).play(kills, EACH, report_line)
-        return booked(outcome, "kill", f"SIGKILL under load, sync {sync}", folder)
+        report_line(f"\n{kills} kills{what}, sync {sync}, seed {seed}")
+        folder = WORK / f"kills-{kind.__name__}-{sync}"
+        outcome = kind(folder, sync, seed).play(kills, EACH, report_line)
+        return booked(outcome, "kill", f"SIGKILL under load{what}, sync {sync}", folder)
 
     return work
 
 
-def power_run(cuts: int, seed: int) -> Callable[[], bool]:
+def power_run(kind: type[PowerRun], what: str, cuts: int, seed: int) -> Callable[[], bool]:
     """Power cuts under load."""
 
     def work() -> bool:
-        report_line(f"\n{cuts} power cuts, sync always, seed {seed}")
-        folder = WORK / "power"
-        run = PowerRun(folder, "always", seed)
+        report_line(f"\n{cuts} power cuts{what}, sync always, seed {seed}")
+        folder = WORK / f"power-{kind.__name__}"
+        run = kind(folder, "always", seed)
         outcome = run.play(cuts, EACH, report_line)
         note = f"{run.undone} unsynced changes taken back"
-        return booked(outcome, "power", "power cut under load, sync always", folder, note)
+        return booked(outcome, "power", f"power cut under load{what}, sync always", folder, note)
 
     return work
 
@@ -176,7 +181,9 @@ def tests_of(parts: list[str]) -> list[str]:
         "kill": [
             "test_check",
             "test_check_export",
+            "test_check_streams",
             "test_kills",
+            "test_kills_streams",
             "test_store_processes",
             "test_order_under_load",
             "test_registry_crash",

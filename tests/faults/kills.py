@@ -216,8 +216,7 @@ class Run:
                 if self.check.broken:
                     break
             else:
-                self._drain()
-                self._export()
+                self.end()
         finally:
             self.gate.end()
             self.supervisor.stop()
@@ -233,11 +232,20 @@ class Run:
             times=self.supervisor.times,
             seconds=time.monotonic() - began,
             segments_gone=self._segments_gone(),
-            dead=len(self.check.boxes[poison.BOX].dead),
+            dead=self.dead(),
             pushed=self.check.pushed,
             pushed_again=self.check.pushed_again,
             exported=self.export_check.rows,
         )
+
+    def end(self) -> None:
+        """What is left is taken, and the export is finished."""
+        self._drain()
+        self._export()
+
+    def dead(self) -> int:
+        """How many messages have become dead letters."""
+        return len(self.check.boxes[poison.BOX].dead)
 
     def is_enough(self, kills: int) -> bool:
         """Whether the broker was killed often enough."""

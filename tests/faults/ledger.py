@@ -41,6 +41,9 @@ from typing import Any
 
 Event = list[Any]
 
+# Lines whose last part is what the broker has confirmed. Those of streams: see check_streams.
+CONFIRMED = ("sent", "acked", "published", "done for good")
+
 
 class Ledger:
     """Appends events, from any thread."""
@@ -57,7 +60,7 @@ class Ledger:
         line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
         with self._lock:
             os.write(self._file, line)
-            if event[0] in ("sent", "acked"):
+            if event[0] in CONFIRMED:
                 confirmed = event[-1]
                 assert isinstance(confirmed, list)
                 self.acknowledged += len(confirmed)

@@ -1,0 +1,81 @@
+"""The check of streams finds each broken promise in a ledger, and nothing in a sound one."""
+
+import pytest
+from tests.faults.check_streams import StreamCheck
+from tests.faults.ledger import Event
+
+STREAM: list[Event] = [["stream", "s", "workqueue", [["c", ""]]]]
+KEPT: list[Event] = [["stream", "s", "limits", [["c", ""]]]]
+SENT: list[Event] = [["publish", "s", [[7, "s.a", 70]]]]
+STORED: list[Event] = [*SENT, ["published", "s", [[7, 1]]]]
+DONE: list[Event] = [["done", "s", "c", [1]]]
+GOOD: list[Event] = [*DONE, ["done for good", "s", "c", [1]]]
+
+
+def given(count: int = 1, uid: int = 7, sequence: int = 1, crc: int = 70) -> Event:
+    return ["given", "s", "c", [[sequence, uid, crc, count]]]
+
+
+def look(*entries: list[int]) -> Event:
+    return ["stored", "s", list(entries)]
+
+
+def broken(*parts: list[Event]) -> set[str]:
+    check = StreamCheck()
+    check.feed(event for part in parts for event in part)
+    assert len(check.violations) == check.broken.total()
+    return set(check.broken)
+
+
+SOUND = {
+    "nothing under way": [*STREAM, *STORED, look([1, 7, 70]), ["counted", "s", "c", 1, 0, 0]],
+    "an unconfirmed publish is there": [*STREAM, *SENT, look([1, 7, 70])],
+    "an unconfirmed publish is not there": [*STREAM, *SENT, look()],
+    "given again": [*STREAM, *STORED, given(), given(2)],
+    "an open acknowledgement has counted": [*STREAM, *STORED, given(), *DONE, look()],
+    "or not": [*STREAM, *STORED, given(), *DONE, look([1, 7, 70]), given(2)],
+    "gone": [*STREAM, *STORED, given(), *GOOD, look(), ["counted", "s", "c", 0, 0, 1], ["ended"]],
+    "kept": [*KEPT, *STORED, given(), *GOOD, look([1, 7, 70]), ["counted", "s", "c", 0, 0, 1]],
+    "a power cut forgot a delivery": [*STREAM, *STORED, given(), ["forgot"], given()],
+}
+BROKEN = {
+    "lost": [*STREAM, *STORED, look()],
+    "came back": [*STREAM, *STORED, given(), *GOOD, look([1, 7, 70])],
+    "duplicated": [*KEPT, *STORED, given(), *GOOD, given(2)],
+    "not marked": [*STREAM, *STORED, given(), given()],
+    "invented": [*STREAM, given(uid=8)],
+    "changed": [*STREAM, *STORED, given(crc=71)],
+    "id reused": [
+        *STREAM,
+        *STORED,
+        ["publish", "s", [[8, "s.a", 80]]],
+        ["published", "s", [[8, 1]]],
+    ],
+    "stored twice": [*STREAM, *STORED, look([1, 7, 70], [2, 7, 70])],
+    "reordered": [*STREAM, *STORED, look([1, 7, 70], [1, 7, 70])],
+    "not wanted": [["stream", "s", "limits", [["c", "s.b"]]], *STORED, given()],
+}
+MISCOUNTED = {
+    "too few": ["counted", "s", "c", 0, 0, 0],
+    "too many": ["counted", "s", "c", 1, 1, 0],
+    "a floor above what is open": ["counted", "s", "c", 1, 0, 1],
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_ledger_passes(name: str) -> None:
+    assert broken(SOUND[name]) == set()
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_control_a_broken_promise_is_found(rule: str) -> None:
+    assert broken(BROKEN[rule]) == {rule}
+
+
+@pytest.mark.parametrize("name", MISCOUNTED)
+def test_control_a_wrong_count_is_found(name: str) -> None:
+    assert broken([*STREAM, *STORED, look([1, 7, 70]), MISCOUNTED[name]]) == {"miscounted"}
+
+
+def test_control_what_never_came_is_found() -> None:
+    assert broken([*STREAM, *STORED, ["ended"]]) == {"lost"}
