@@ -61,7 +61,6 @@ struct State {
     told: bool,
     /// Syncs in a row that were short.
     short: u32,
-    failure: Option<String>,
     stop: bool,
 }
 
@@ -69,6 +68,8 @@ struct State {
 pub struct Syncer {
     mode: SyncMode,
     state: Mutex<State>,
+    /// Why nothing is acknowledged again. Set while the state is held, read without: each record asks.
+    failure: OnceLock<String>,
     work: Condvar,
     commits: Condvar,
     round: Mutex<()>,
@@ -92,9 +93,9 @@ impl Syncer {
                 told: false,
                 // Until one was not.
                 short: QUICK_SYNCS,
-                failure: None,
                 stop: false,
             }),
+            failure: OnceLock::new(),
             work: Condvar::new(),
             commits: Condvar::new(),
             round: Mutex::new(()),
@@ -249,7 +250,9 @@ impl Syncer {
         let state = self.state();
         let local = match self.mode {
             SyncMode::Always => state.durable,
-            SyncMode::Interval { .. } | SyncMode::None if state.failure.is_some() => state.durable,
+            SyncMode::Interval { .. } | SyncMode::None if self.failure.get().is_some() => {
+                state.durable
+            }
             SyncMode::Interval { .. } | SyncMode::None => state.written,
         };
         local.min(state.committed.unwrap_or(local))
@@ -265,7 +268,7 @@ impl Syncer {
 
     /// Fails if a sync has failed: after that nothing is acknowledged again.
     pub fn check(&self) -> Result<()> {
-        match &self.state().failure {
+        match self.failure.get() {
             Some(cause) => Err(Error::WritesStopped(cause.clone())),
             None => Ok(()),
         }
@@ -296,7 +299,7 @@ impl Syncer {
         };
         let (files, target, bytes) = {
             let mut state = self.state();
-            if let Some(cause) = &state.failure {
+            if let Some(cause) = self.failure.get() {
                 return Err(Error::WritesStopped(cause.clone()));
             }
             let bytes = std::mem::take(&mut state.unsynced);
@@ -313,16 +316,16 @@ impl Syncer {
             // The kernel may have dropped the pages it could not write: a second, successful sync
             // would prove nothing. So there is no second try.
             Err(e) => {
-                state.failure = Some(e.to_string());
-                Err(Error::WritesStopped(e.to_string()))
+                let cause = self.failure.get_or_init(|| e.to_string());
+                Err(Error::WritesStopped(cause.clone()))
             }
         }
     }
 
     /// Nothing is acknowledged from now on; returns what everybody is told.
     pub fn stop_writes(&self, cause: &str) -> Error {
-        let cause = self.state().failure.get_or_insert_with(|| cause.to_owned()).clone();
-        Error::WritesStopped(cause)
+        let _state = self.state();
+        Error::WritesStopped(self.failure.get_or_init(|| cause.to_owned()).clone())
     }
 
     /// Waits until there is something to sync; `false` when asked to stop.
@@ -336,7 +339,7 @@ impl Syncer {
             let waited = self.work.wait_timeout_while(state, period, |s| !s.stop);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let idle = |s: &mut State| !s.stop && (!s.told || s.failure.is_some());
+        let idle = |s: &mut State| !s.stop && (!s.told || self.failure.get().is_some());
         state = self.work.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
         !state.stop
     }
