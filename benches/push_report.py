@@ -26,7 +26,7 @@ def shown(number: str, found: Mapping[str, Any]) -> str:
     """What is compared, for people."""
     if number == "rate":
         return rate(found["rate"])
-    return f"{found['p50']:.0f} / {found['p99']:.0f} µs"
+    return f"{found['p50'] / 1000:.3g} / {found['p99'] / 1000:.3g} ms"
 
 
 def table(document: Document) -> str:
@@ -95,7 +95,7 @@ def draw(document: Document, path: Path) -> None:
     from matplotlib.ticker import EngFormatter, NullFormatter
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(11, 3.6), layout="constrained")
+        figure = Figure(figsize=(11, 4.2), layout="constrained")
         panels = figure.subplots(1, 2, width_ratios=(2, 3))
         for axes, number in zip(panels, ("p99", "rate"), strict=True):
             rows = [row for row in document["rows"] if row["number"] == number]
@@ -109,12 +109,20 @@ def draw(document: Document, path: Path) -> None:
             axes.yaxis.set_minor_formatter(NullFormatter())
             axes.yaxis.set_major_formatter(EngFormatter(sep=""))
             axes.grid(axis="x", visible=False)
-        panels[0].set_ylabel("µs, from p50 to p99 (lower is better)")
-        panels[1].set_ylabel("deliveries per second")
+            if number == "p99":
+                axes.yaxis.set_major_formatter(lambda micros, _: f"{micros / 1000:g}")
+        panels[0].set_ylabel("latency, ms (lower is better)")
+        panels[1].set_ylabel("deliveries per second (higher is better)")
         handles = [
             Line2D([], [], color=c, linewidth=4, label=label) for label, c in COLOURS.values()
         ]
+        figure.suptitle("What is pushed", x=0.01, ha="left", fontsize=11, fontweight="bold")
         figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
+        note = (
+            "Left: p50 (dash) to p99 (point). Right: bars. All are medians of the rounds. "
+            "No bar: the way does not have this row, or did not end in time."
+        )
+        figure.supxlabel(note, x=0.01, ha="left", fontsize=8)
         path.parent.mkdir(parents=True, exist_ok=True)
         # Without the date and version that would change with every run.
         figure.savefig(path, dpi=DPI, facecolor="white", metadata={"Software": ""})
