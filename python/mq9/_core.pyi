@@ -49,6 +49,7 @@ __all__ = [
     "Waiting",
     "WritesStopped",
     "__version__",
+    "check_declared",
     "cluster_leave",
     "cluster_place",
     "cluster_reseed",
@@ -334,6 +335,12 @@ class Export:
 
 def stream_names(store: Store) -> list[str]:
     """The names of streams, in order."""
+
+def check_declared(
+    streams: Sequence[tuple[str, str]], consumers: Sequence[tuple[str, str, str]]
+) -> tuple[list[str], list[tuple[int, str]]]:
+    """Whether streams (name, configuration) and consumers (stream, name, configuration) can be made
+    in an empty store: the stream of each consumer, and what is wrong with which of all."""
 
 def stream_bytes(store: Store) -> int:
     """What all streams take, in bytes."""
@@ -850,6 +857,12 @@ class Broker:
     def log_protocol(self, handler: Callable[[int, bytes], object] | None) -> None: ...
     def introduce(self, members: str) -> None: ...
     def stats(self) -> BrokerStats: ...
+    def declare_stream(
+        self, config: str
+    ) -> tuple[Literal["unchanged", "created", "changed", "refused"], str]: ...
+    def declare_consumer(
+        self, stream: str, name: str, config: str
+    ) -> tuple[Literal["unchanged", "created", "changed", "refused"], str]: ...
     def jetstream_requests(self) -> tuple[int, int]: ...
     def connection_stats(self, cids: Sequence[int]) -> list[ConnectionStats]: ...
     def subscriptions(self, cids: Sequence[int]) -> SubscriptionList: ...

@@ -1,8 +1,8 @@
 """Tasks in the queues of a JetStream stream: publish them, and work on them.
 
-A small client for the envelope `hanzo.mq.v1`, over nats-py and nothing that only mq9 has: it works
-on any server that speaks JetStream. A handler that returns has acknowledged its task; one that
-raises gets it again, later each time.
+A small client for the envelope `hanzo.mq.v1`, over nats-py. A handler that returns has acknowledged
+its task; one that raises gets it again, later each time. All of it works on any server that speaks
+JetStream, but for what mq9 adds there: priorities, the end of a task's life, and dead letters.
 """
 
 import asyncio
@@ -11,9 +11,10 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -45,6 +46,50 @@ class NoQueue(Mq9Error):  # noqa: N818
     """No stream has the subject, so nothing stores what is published to it."""
 
 
+class TaskRefused(Mq9Error):  # noqa: N818
+    """The stream does not take the task, and says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Why a task was given up, and where it was."""
+
+    reason: str
+    """`max_deliver` or `terminated`."""
+    error: str
+    """What was said when it was terminated."""
+    attempts: int
+    subject: str
+    """Where it was published."""
+    stream: str
+    sequence: int
+    group: str
+    """Whose task it was."""
+    first_seen: str
+    last_failed: str
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> Self | None:
+        """What the headers of a message say; None if it is no dead letter."""
+        if "mq9-dead-subject" not in headers:
+            return None
+
+        def said(name: str) -> str:
+            return headers.get(f"mq9-dead-{name}", "")
+
+        return cls(
+            reason=said("reason"),
+            error=said("error"),
+            attempts=int(said("deliveries") or 0),
+            subject=said("subject"),
+            stream=said("stream"),
+            sequence=int(said("sequence") or 0),
+            group=said("consumer"),
+            first_seen=said("first-time"),
+            last_failed=said("last-time"),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A task, and what its envelope says."""
@@ -56,6 +101,8 @@ class Task:
     envelope: Mapping[str, Any] = field(repr=False)
     delivery: int = 1
     """How often it was delivered, this time included."""
+    dead: DeadLetter | None = None
+    """Why it was given up; None for one that was not."""
     message: Msg | None = field(default=None, repr=False)
 
     async def respond(self, data: object) -> bool:
@@ -80,6 +127,7 @@ class Task:
             data=envelope.get("data"),
             envelope=envelope,
             delivery=message.metadata.num_delivered or 1,
+            dead=DeadLetter.of(message.headers or {}),
             message=message,
         )
 
@@ -90,6 +138,22 @@ class _Work:
     group: str
     handler: Callable[[Task], object]
     concurrency: int
+    wanted: ConsumerConfig
+    """The consumer, where it has to be made."""
+
+    def delay(self, delivery: int, delays: Sequence[float]) -> float:
+        """How long after a failure of this delivery the next one may come."""
+        return delays[min(delivery, len(delays)) - 1] if delays else 0.0
+
+
+@dataclass(slots=True)
+class _Source:
+    """Where the tasks of a group come from."""
+
+    pull: JetStreamContext.PullSubscription
+    beat_s: float
+    backoff: Sequence[float]
+    """How the consumer itself spaces deliveries."""
 
 
 class MQClient:
@@ -155,25 +219,46 @@ class MQClient:
             await connection.close()
 
     async def publish(
-        self, subject: str, task: Mapping[str, Any], *, headers: Mapping[str, str] | None = None
+        self,
+        subject: str,
+        task: Mapping[str, Any],
+        *,
+        delay: float | timedelta | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> PubAck:
         """Stores a task; it is durable when this returns.
 
         `task` is an envelope, or the part of one that matters: what is missing is filled in. The
         task is stored once, however often one with its `id` is published within the stream's
-        `duplicate_window`.
+        `duplicate_window`. With `delay`, or `delay_until` in the envelope, it is handled no sooner.
         """
         envelope = self._envelope(task)
-        said = dict(headers or {}) | {"Nats-Msg-Id": str(envelope["id"])}
-        if "priority" in task:
-            said.setdefault("mq9-priority", str(envelope["priority"]))
+        if delay is not None:
+            envelope["delay_until"] = _after(delay)
+        elif isinstance(envelope.get("delay_until"), datetime):
+            envelope["delay_until"] = _written(envelope["delay_until"])
+        said = {"Nats-Msg-Id": str(envelope["id"])} | _meant(envelope, task) | dict(headers or {})
+        return await self._store(subject, json.dumps(envelope).encode(), said)
+
+    async def replay(self, task: Task) -> PubAck:
+        """Gives a dead letter back to the queue it was in, as often as this is called once."""
+        dead, message = task.dead, task.message
+        if dead is None or message is None:
+            raise InvalidField(f"task {task.id} is no dead letter: it has not been given up")
+        said = {"Nats-Msg-Id": f"replay-{dead.stream}-{dead.sequence}-{dead.group}"}
+        said |= _meant({"priority": task.envelope.get("priority")}, task.envelope)
+        return await self._store(dead.subject, message.data, said)
+
+    async def _store(self, subject: str, payload: bytes, said: dict[str, str]) -> PubAck:
         stream = await self._stream()
         try:
-            return await stream.publish(
-                subject, json.dumps(envelope).encode(), timeout=self._timeout, headers=said
-            )
+            return await stream.publish(subject, payload, timeout=self._timeout, headers=said)
         except nats.js.errors.NoStreamResponseError:
             raise NoQueue(f"no stream has the subject {subject}: create one first") from None
+        except nats.js.errors.ServiceUnavailableError as error:
+            raise BrokerUnavailable(f"the task was not stored: {error.description}") from error
+        except nats.js.errors.APIError as error:
+            raise TaskRefused(f"{subject} does not take it: {error.description}") from None
         except (nats.errors.Error, OSError, TimeoutError) as error:
             raise BrokerUnavailable(f"the task may be stored or not: {error}") from error
 
@@ -196,20 +281,38 @@ class MQClient:
         return json.loads(answer.data)
 
     def subscribe(
-        self, subject: str, *, group: str, concurrency: int = 1
+        self,
+        subject: str,
+        *,
+        group: str,
+        concurrency: int = 1,
+        ack_wait: float = 30.0,
+        max_deliver: int = 5,
+        dead_letters: str | None = None,
     ) -> Callable[[Handler], Handler]:
         """Says which function handles a subject; members of a `group` share its tasks.
 
-        The group is a durable consumer of the stream: made with 30 s to acknowledge and five
-        deliveries if it is not there yet. A handler that is no `async def` runs in a thread.
+        The group is a durable consumer of the stream. Where it is not there yet it is made, with
+        `ack_wait` seconds to acknowledge, `max_deliver` deliveries, and `dead_letters` in front of
+        the subject under which a task is kept that is given up. A handler that is no `async def`
+        runs in a thread.
         """
         if not group or any(each in group for each in ".*> \t\r\n/\\"):
             raise InvalidField(f"group is {group!r}: it must be a name such as embedding-workers")
         if concurrency < 1:
             raise InvalidField(f"concurrency is {concurrency}: it must be at least 1")
 
+        wanted = ConsumerConfig(
+            durable_name=group,
+            ack_policy=AckPolicy.EXPLICIT,
+            filter_subject=subject,
+            ack_wait=ack_wait,
+            max_deliver=max_deliver,
+            metadata={"mq9.dead_letter_prefix": dead_letters} if dead_letters else None,
+        )
+
         def decorate(handler: Handler) -> Handler:
-            self._work.append(_Work(subject, group, handler, concurrency))
+            self._work.append(_Work(subject, group, handler, concurrency, wanted))
             return handler
 
         return decorate
@@ -240,7 +343,7 @@ class MQClient:
         given = dict(task)
         if "data" not in given:
             raise InvalidField("data is missing: what the task is about")
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = _written(datetime.now(UTC))
         return {
             "schema": SCHEMA,
             "id": f"task_{new_ulid()}",
@@ -253,44 +356,49 @@ class MQClient:
     async def _follow(self, work: _Work) -> None:
         threads = threads_for(work.handler, work.concurrency)
         free = asyncio.Semaphore(work.concurrency)
+        source: _Source | None = None
         try:
             async with asyncio.TaskGroup() as under_way:
                 while not self._stopping.is_set():
                     await free.acquire()
                     try:
-                        message, beat_s = await self._next(work)
+                        source, message = await self._next(work, source)
                     except BaseException:
                         free.release()
                         raise
-                    if message is None:
+                    if source is None or message is None:
                         free.release()
                         continue
-                    handling = under_way.create_task(self._handle(work, message, beat_s, threads))
+                    handling = under_way.create_task(self._handle(work, message, source, threads))
                     handling.add_done_callback(lambda _: free.release())
         finally:
             if threads is not None:
                 threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _next(self, work: _Work) -> tuple[Msg | None, float]:
-        """The next message, and how often to say that it is worked on; None if there was none."""
+    async def _next(self, work: _Work, source: _Source | None) -> tuple[_Source | None, Msg | None]:
+        """The next message, if one came, and where the one behind it comes from."""
         try:
-            stream = await self._stream()
-            name = await stream.find_stream_name_by_subject(work.subject)
-            config = await self._consumer(stream, name, work)
-            pull = await stream.pull_subscribe_bind(work.group, name)
-            try:
-                [message] = await self._unless_stopped(pull.fetch(1, timeout=_POLL_S))
-            finally:
-                await pull.unsubscribe()
-        except ValueError:
-            return None, 0.0
+            if source is None:
+                source = await self._opened(work)
+            messages = await self._unless_stopped(source.pull.fetch(1, timeout=_POLL_S))
         except (nats.errors.TimeoutError, TimeoutError):
-            return None, 0.0
+            return source, None
         except (nats.errors.Error, nats.js.errors.Error, BrokerUnavailable, OSError) as error:
             _log.warning("%s: %s", work.subject, _words(error))
+            if source is not None:
+                with suppress(nats.errors.Error, OSError):
+                    await source.pull.unsubscribe()
             await self._pause(_PAUSE_S)
-            return None, 0.0
-        return message, max((config.ack_wait or 30.0) / 3, _LEAST_BEAT_S)
+            return None, None
+        return source, messages[0] if messages else None
+
+    async def _opened(self, work: _Work) -> _Source:
+        stream = await self._stream()
+        name = await stream.find_stream_name_by_subject(work.subject)
+        config = await self._consumer(stream, name, work)
+        pull = await stream.pull_subscribe_bind(work.group, name)
+        beat_s = max((config.ack_wait or 30.0) / 3, _LEAST_BEAT_S)
+        return _Source(pull, beat_s, config.backoff or ())
 
     async def _unless_stopped(self, fetching: Any) -> list[Msg]:  # noqa: ANN401
         """What is fetched; nothing if the client is to stop before it comes."""
@@ -306,37 +414,42 @@ class MQClient:
         try:
             info = await stream.consumer_info(name, work.group)
         except nats.js.errors.NotFoundError:
-            wanted = ConsumerConfig(
-                durable_name=work.group,
-                ack_policy=AckPolicy.EXPLICIT,
-                filter_subject=work.subject,
-                ack_wait=30.0,
-                max_deliver=5,
-            )
-            info = await stream.add_consumer(name, wanted)
+            info = await stream.add_consumer(name, work.wanted)
         config: ConsumerConfig | None = info.config
         assert config is not None
         return config
 
-    async def _handle(self, work: _Work, message: Msg, beat_s: float, threads: Any) -> None:  # noqa: ANN401
+    async def _handle(
+        self,
+        work: _Work,
+        message: Msg,
+        source: _Source,
+        threads: Any,  # noqa: ANN401
+    ) -> None:
         try:
             task = Task.of(message)
         except ValueError as error:
             _log.error("%s: a message that is no task is given up: %s", work.subject, error)
             await self._settle(message.term())
             return
-        beating = asyncio.create_task(self._beat(message, beat_s))
+        if not self._keeps_delays() and (early := _early(task)) > 0:
+            await self._settle(message.nak(delay=early))
+            return
+        beating = asyncio.create_task(self._beat(message, source.beat_s))
         try:
             await call(work.handler, task, threads)
         except Exception:
-            at = min(task.delivery, len(self._retry_delays)) - 1
-            delay = self._retry_delays[at] if self._retry_delays else 0.0
+            delay = work.delay(task.delivery, source.backoff or self._retry_delays)
             _log.exception("%s: the handler failed on task %s", work.subject, task.id)
             await self._settle(message.nak(delay=delay))
         else:
             await self._settle(message.ack())
         finally:
             beating.cancel()
+
+    def _keeps_delays(self) -> bool:
+        """Whether the server is mq9: others deliver a task before its time."""
+        return self._nats is None or "mq9" in self._nats._server_info
 
     async def _beat(self, message: Msg, beat_s: float) -> None:
         """Keeps the claim on a task while its handler works."""
@@ -355,6 +468,38 @@ class MQClient:
             await asyncio.wait_for(self._stopping.wait(), seconds)
         except TimeoutError:
             return
+
+
+def _written(moment: datetime) -> str:
+    utc = moment.astimezone(UTC)
+    return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _after(delay: float | timedelta) -> str:
+    seconds = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+    return _written(datetime.now(UTC) + seconds)
+
+
+def _meant(envelope: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, str]:
+    """What of an envelope counts for the broker, in its headers."""
+    asked = {
+        "mq9-priority": envelope.get("priority") if "priority" in task else None,
+        "mq9-delay-until": envelope.get("delay_until"),
+        "mq9-ttl": envelope.get("ttl_seconds"),
+    }
+    return {name: str(value) for name, value in asked.items() if value is not None}
+
+
+def _early(task: Task) -> float:
+    """How many seconds before its time a task was delivered."""
+    wanted = task.envelope.get("delay_until")
+    try:
+        due = datetime.fromisoformat(wanted) if isinstance(wanted, str) else None
+    except ValueError:
+        return 0.0
+    if due is None or due.tzinfo is None or task.dead is not None:
+        return 0.0
+    return (due - datetime.now(UTC)).total_seconds()
 
 
 def _words(error: Exception) -> str:

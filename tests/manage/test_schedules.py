@@ -1,5 +1,7 @@
 """Schedules: what is due is sent, each time once, and what was missed once, late."""
 
+import base64
+import json
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -201,3 +203,31 @@ def test_a_wrong_one_is_refused_at_the_start(entry: str, said: str) -> None:
 
     with pytest.raises(ConfigError, match=said):
         loads(f"mq9 {{ schedules: [ {entry} ] }}", {})
+
+
+def test_a_firing_is_a_task_where_an_envelope_is_asked_for(start: Start) -> None:
+    broker, _ = start()
+    with broker.connect() as mail:
+        note(mail, "report", "*/7 * * * *", int(time.time()) - 3600)
+    broker.config = broker.config.removesuffix("}\n") + (
+        'streams: [ { name: MQ, subjects: ["mq.>"], envelope: yes } ]\n'
+        'schedules: [ { name: "report", subject: "mq.scheduled.report", cron: "*/7 * * * *"\n'
+        "  data: { type: daily_usage, granularity: hourly }, envelope: yes } ]\n}\n"
+    )
+    broker.restart()
+    with broker.connect() as mail:
+
+        def stored() -> Any:  # noqa: ANN401
+            return asked(mail, "$JS.API.STREAM.MSG.GET.MQ", {"seq": 1}).get("message")
+
+        message = until(stored, "it is fired", FOLLOWED_S)
+    task = json.loads(base64.b64decode(message["data"]))
+    name = base64.b64decode(message["hdrs"]).decode()
+    assert f"Nats-Msg-Id: {task['id']}\r\n" in name
+    assert at(task.pop("timestamp")) == int(task.pop("id").rpartition(".")[2])
+    assert task == {
+        "schema": "hanzo.mq.v1",
+        "type": "schedule.report",
+        "source": "mq9",
+        "data": {"type": "daily_usage", "granularity": "hourly"},
+    }

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import nats
 import pytest
@@ -12,7 +13,7 @@ from nats.js.api import ConsumerConfig, RetentionPolicy
 from tests.peers import Serve, Server
 
 from mq9.errors import BrokerUnavailable, InvalidField, RequestTimeout
-from mq9.queues import MQClient, NoQueue, Task, new_ulid
+from mq9.queues import MQClient, NoQueue, Task, TaskRefused, new_ulid
 
 DEADLINE_S = 30.0
 
@@ -195,3 +196,48 @@ def test_ids_sort_by_time() -> None:
     time.sleep(0.002)
     assert first < new_ulid()
     assert len(first) == 26
+
+
+DECLARED = """
+mq9 {
+  streams: [ { name: MQ, subjects: ["mq.>"], retention: workqueue, priority: yes, envelope: yes } ]
+  queues: [ { name: a, subject: mq.a, max_deliver: 2, dlq: yes, group: workers }
+            { name: dead_letter, subject: "mq.dlq.>", max_deliver: 1, group: dlq-monitor } ]
+}
+"""
+
+
+@pytest.fixture
+async def declared(serve: Serve) -> AsyncIterator[MQClient]:
+    """A client of a broker whose configuration declares a work queue."""
+    async with MQClient(serve(DECLARED).url, source="tests", retry_delays=(0.05,)) as client:
+        yield client
+
+
+async def test_what_a_stream_does_not_take_is_told(declared: MQClient) -> None:
+    with pytest.raises(TaskRefused, match="priority: 11 is not between 1"):
+        await declared.publish("mq.a", {"priority": 11, "data": {}})
+    with pytest.raises(InvalidField, match="is no dead letter"):
+        await declared.replay(Task("mq.a", "1", "t", {}, {}))
+
+
+async def test_a_server_that_knows_no_delays_is_asked_again(
+    mq: MQClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MQClient, "_keeps_delays", lambda _: False)
+    due = datetime.now(UTC) + timedelta(seconds=0.8)
+    written = due.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    stream = (await mq._connected()).jetstream()
+    envelope = {"schema": "hanzo.mq.v1", "id": "1", "type": "t", "data": {}, "delay_until": written}
+    await stream.publish("mq.a", json.dumps(envelope).encode())
+    at: list[datetime] = []
+    done = asyncio.Event()
+
+    @mq.subscribe("mq.a", group="workers")
+    async def handle(task: Task) -> None:
+        at.append(datetime.now(UTC))
+        assert task.delivery > 1
+        done.set()
+
+    await work(mq, done)
+    assert at[0] >= due - timedelta(milliseconds=1)

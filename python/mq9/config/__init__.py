@@ -6,6 +6,7 @@ from mq9.config.errors import ConfigError
 from mq9.config.flags import add_flags, from_arguments, from_namespace
 from mq9.config.options import (
     Authorization,
+    Consumer,
     Export,
     Management,
     Monitoring,
@@ -13,6 +14,7 @@ from mq9.config.options import (
     PermissionRules,
     Replication,
     Schedule,
+    Stream,
     Tls,
     User,
 )
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Authorization",
     "ConfigError",
+    "Consumer",
     "Export",
     "Management",
     "Monitoring",
@@ -31,6 +34,7 @@ __all__ = [
     "PermissionRules",
     "Replication",
     "Schedule",
+    "Stream",
     "Tls",
     "User",
     "add_flags",

@@ -36,6 +36,7 @@ from mq9.config.reading import (
 )
 from mq9.config.replication import conflict, read_replication
 from mq9.config.schedules import read_schedules
+from mq9.config.streams import declared, read_consumers, read_queues, read_streams
 from mq9.config.tls import read_tls
 from mq9.config.tree import Place, Value
 
@@ -66,9 +67,23 @@ def _options(parsed: Parsed, name: str, file: Path | None) -> Options:
     if store_dir is not None:
         # Where both are said, mq9's own word counts.
         fields.values.setdefault("data_dir", store_dir)
+    _declare(fields)
     options = Options(**fields.values, config_file=file, warnings=tuple(notes.warnings))
     _check(options, fields.places)
     return options
+
+
+def _declare(fields: Fields) -> None:
+    """What is declared goes together, and is served."""
+    values = fields.values
+    streams, consumers = values.get("streams", ()), values.get("consumers", ())
+    consumers += values.pop("queues", ())
+    if not streams and not consumers:
+        return
+    if not values.setdefault("jetstream", True):
+        name = next(name for name in ("streams", "consumers", "queues") if name in fields.places)
+        raise at(fields.places[name], "JetStream is disabled, and so are streams and consumers")
+    values["consumers"] = declared(streams, consumers)
 
 
 def _authorization(fields: Fields, notes: Notes) -> Authorization:
@@ -254,7 +269,10 @@ MQ9_SETTINGS = {
     "monitoring": Setting("monitoring", read_monitoring),
     "management": Setting("management", read_management),
     "dead_letters": Setting("dead_letters", read_dead_letters),
-    "schedules": Setting("schedules", read_schedules),
+    **dict.fromkeys(("schedules", "scheduled_jobs"), Setting("schedules", read_schedules)),
+    "streams": Setting("streams", read_streams),
+    "consumers": Setting("consumers", read_consumers),
+    "queues": Setting("queues", read_queues),
     "replication": Setting("replication", read_replication),
 }
 

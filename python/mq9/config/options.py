@@ -163,6 +163,31 @@ class Schedule:
     """A subject of a stream, in place of a mailbox."""
     payload: str = ""
     priority: str = ""
+    envelope: bool = False
+    """Whether the payload is the `data` of an envelope."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """A stream that is declared."""
+
+    name: str
+    config: str
+    """As JSON, in the words of JetStream's API."""
+    place: str = field(default="", compare=False)
+    """Where the configuration says so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consumer:
+    """A consumer that is declared."""
+
+    stream: str
+    name: str
+    config: str
+    """As JSON, in the words of JetStream's API."""
+    place: str = field(default="", compare=False)
+    """Where the configuration says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +300,10 @@ class Options:
 
     jetstream: bool = False
     """Serve the API of NATS JetStream: streams and consumers."""
+    streams: tuple[Stream, ...] = ()
+    """What is made at the start, and with a reload, where it is missing."""
+    consumers: tuple[Consumer, ...] = ()
+    """The same; queues of the registry among them."""
 
     config_file: Path | None = None
     flags: tuple[tuple[str, str | int | bool], ...] = field(default=(), repr=False)

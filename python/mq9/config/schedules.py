@@ -11,7 +11,7 @@ from typing import Any
 
 from mq9.config.errors import quoted
 from mq9.config.options import Schedule
-from mq9.config.reading import Notes, Setting, at, filled, items, read_block, text
+from mq9.config.reading import Notes, Setting, at, boolean, filled, items, read_block, text
 from mq9.config.tree import Map, Value
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -96,6 +96,7 @@ SCHEDULE_SETTINGS = {
     "data": Setting("payload", _data),
     "payload": Setting("payload", text),
     "priority": Setting("priority", _priority),
+    "envelope": Setting("envelope", boolean),
 }
 """Every name in an entry."""
 
@@ -112,6 +113,8 @@ def read_schedules(value: Value, notes: Notes) -> tuple[Schedule, ...]:
         if ("mailbox" in fields) == ("subject" in fields):
             raise at(item.place, "expected either mailbox, or subject for a subject of a stream")
         schedule = Schedule(**fields)
+        if schedule.envelope and not schedule.payload.startswith("{"):
+            raise at(item.place, "an envelope is around data that is a block { }")
         if schedule.name in found:
             raise at(item.place, f"there is another schedule named {quoted(schedule.name)}")
         found[schedule.name] = schedule

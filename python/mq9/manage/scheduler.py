@@ -130,7 +130,7 @@ class Scheduler:
         stamp = datetime.fromtimestamp(due, UTC).isoformat().replace("+00:00", "Z")
         headers = {"mq9-schedule": schedule.name, "mq9-schedule-due": stamp}
         name = f"schedule.{schedule.name}.{due}"
-        payload = schedule.payload.encode()
+        payload = _payload(schedule, name, stamp)
         if schedule.priority:
             headers["mq9-priority"] = schedule.priority
         if schedule.mailbox:
@@ -162,6 +162,20 @@ class Scheduler:
         if problem != progress.problem:
             _LOG.warning("schedule %s cannot be fired: %s", progress.schedule.name, problem)
         progress.problem = problem
+
+
+def _payload(schedule: Schedule, name: str, stamp: str) -> bytes:
+    if not schedule.envelope:
+        return schedule.payload.encode()
+    head = {
+        "schema": "hanzo.mq.v1",
+        "id": name,
+        "type": f"schedule.{schedule.name}",
+        "source": "mq9",
+        "timestamp": stamp,
+    }
+    # What is sent stays as it is written.
+    return f'{json.dumps(head)[:-1]}, "data": {schedule.payload}}}'.encode()
 
 
 def _spec(schedule: Schedule) -> str:

@@ -23,6 +23,7 @@ from mq9.imports import imports_that_stay
 from mq9.server import ports_file
 from mq9.server.admission import Admission
 from mq9.server.clock import now_ms
+from mq9.server.declaring import declare
 from mq9.server.exporting import FIRST_SEGMENT, Exporting
 from mq9.server.info import Identity, is_loopback, plain_ip
 from mq9.server.listener import Listener, listen
@@ -213,6 +214,7 @@ class Server:
             self._listener = Listener(sockets, self._admission.enter, self._log)
             self._take_signals()
             await self._load(http)
+            declare(running)
             self._admission.open()
             # Whoever reads them may send a client, or a signal, at once.
             self._write_files(port, http[0].getsockname()[1] if http else None)
@@ -374,6 +376,7 @@ class Server:
                 self._log.warn(warning)
             running.settings, running.loaded_ms = settings, now_ms()
             running.broker.set_limits(settings.limits)
+            declare(running)
             self._warn_if_open()
             self._log.configure(
                 debug=options.debug,

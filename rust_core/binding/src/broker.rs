@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mq9_core::commands::{may_be_served, shape_of};
 use mq9_core::engine::Engine;
 use mq9_core::front::{ConnStats, Request};
+use mq9_core::jetstream::Declared;
 use mq9_core::nats;
-use mq9_core::partition::Unread;
+use mq9_core::partition::{DeclaredAs, Unread};
 use mq9_core::protocol::{Refusal, WireOptions};
 use mq9_core::store::BroadcastLimits;
 use mq9_runtime::{Notice, OpenStore, Runtime, clock};
@@ -20,6 +21,7 @@ use pyo3::types::{PyBytes, PyString};
 use crate::broker_types::{BrokerStats, ConnectionStats, Limits};
 use crate::connection::Connection;
 use crate::store::Store;
+use crate::streams::declared;
 use crate::subscriptions::SubscriptionList;
 use crate::tls::Certificate;
 
@@ -269,6 +271,30 @@ impl Broker {
         stats.unwrap_or_default()
     }
 
+    /// Makes or changes a stream that the configuration declares: whether it was `unchanged`, `created` or `changed`, and
+    /// else why it could not be.
+    fn declare_stream(&self, py: Python<'_>, config: String) -> (&'static str, String) {
+        let asked = py.detach(|| {
+            self.runtime.ask(move |pump, now| pump.engine().declare_stream(&config, now))
+        });
+        outcome(asked.flatten())
+    }
+
+    /// The same for a consumer.
+    fn declare_consumer(
+        &self,
+        py: Python<'_>,
+        stream: String,
+        name: String,
+        config: String,
+    ) -> (&'static str, String) {
+        let consumer = declared((stream, name, config));
+        let asked = py.detach(|| {
+            self.runtime.ask(move |pump, now| pump.engine().declare_consumer(&consumer, now))
+        });
+        outcome(asked.flatten())
+    }
+
     /// Requests to JetStream's API so far, and how many of them were refused.
     fn jetstream_requests(&self, py: Python<'_>) -> (u64, u64) {
         self.ask(py, |pump| pump.engine().partition().api_totals()).unwrap_or_default()
@@ -298,6 +324,16 @@ impl Broker {
             all
         });
         SubscriptionList::new(Arc::clone(&self.runtime), found.unwrap_or_default())
+    }
+}
+
+fn outcome(declared: Option<DeclaredAs>) -> (&'static str, String) {
+    match declared {
+        Some(Ok(Declared::Unchanged)) => ("unchanged", String::new()),
+        Some(Ok(Declared::Created)) => ("created", String::new()),
+        Some(Ok(Declared::Changed)) => ("changed", String::new()),
+        Some(Err(error)) => ("refused", error.description.into_owned()),
+        None => ("refused", "the broker is not open".to_owned()),
     }
 }
 

@@ -60,7 +60,7 @@ mod _core {
     #[pymodule_export]
     use super::store::Store;
     #[pymodule_export]
-    use super::streams::{stream_bytes, stream_detail, stream_names};
+    use super::streams::{check_declared, stream_bytes, stream_detail, stream_names};
     #[pymodule_export]
     use super::subscriptions::{SubscriptionInfo, SubscriptionList};
     #[pymodule_export]

@@ -1,6 +1,6 @@
 //! Streams, for monitoring.
 
-use mq9_core::jetstream::{self, Detail};
+use mq9_core::jetstream::{self, DeclaredConsumer, Detail};
 use pyo3::prelude::*;
 
 use crate::errors::Result;
@@ -37,4 +37,24 @@ pub fn stream_detail(
         Ok(jetstream::stream_detail(store, &name, detail, now))
     };
     store.access().read(py, None, described)
+}
+
+/// A consumer that is declared: its stream, its name, its configuration.
+pub type Asked = (String, String, String);
+
+/// The same as the core has it.
+pub fn declared((stream, name, config): Asked) -> DeclaredConsumer {
+    DeclaredConsumer { stream, name, config }
+}
+
+/// Whether streams (name and configuration) and consumers (stream, name and configuration) can be made in an empty
+/// store: the stream of each consumer, and what is wrong with which of all.
+#[pyfunction]
+pub fn check_declared(
+    streams: Vec<(String, String)>,
+    consumers: Vec<Asked>,
+) -> (Vec<String>, Vec<(usize, String)>) {
+    let consumers: Vec<DeclaredConsumer> = consumers.into_iter().map(declared).collect();
+    let checked = jetstream::check(&streams, &consumers);
+    (checked.homes, checked.problems)
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::commands::{FETCH, Shape};
 use crate::front::{ConnId, ConnStats, Event, Front, Limits, Permissions, Terms, Totals};
 use crate::log::Lsn;
-use crate::partition::{Clock, Partition, Unread};
+use crate::partition::{Clock, DeclaredAs, DeclaredConsumer, Partition, Unread};
 use crate::protocol::{Refusal, WireOptions};
 use crate::store::FairLock;
 use crate::time::Moment;
@@ -88,6 +88,20 @@ impl Engine {
             self.front.remove(id);
             self.partition.disconnect(cid, now.into());
         }
+    }
+
+    /// Makes or changes a stream that the configuration declares; nothing where streams are not served.
+    pub fn declare_stream(&mut self, config: &str, now: Moment) -> Option<DeclaredAs> {
+        self.partition.declare_stream(config, now.into())
+    }
+
+    /// The same for a consumer.
+    pub fn declare_consumer(
+        &mut self,
+        consumer: &DeclaredConsumer,
+        now: Moment,
+    ) -> Option<DeclaredAs> {
+        self.partition.declare_consumer(consumer, now.into())
     }
 
     /// Answers a control command once everything done so far is durable, or with a refusal of this shape if it never

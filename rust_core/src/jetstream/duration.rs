@@ -70,6 +70,9 @@ pub fn parse_time_ms(text: &str) -> Option<u64> {
                 _ => return None,
             };
             let (hours, minutes) = rest.get(1..)?.split_once(':')?;
+            if hours.len() != 2 || minutes.len() != 2 {
+                return None;
+            }
             sign * (hours.parse::<i64>().ok()? * 60 + minutes.parse::<i64>().ok()?)
         }
     };

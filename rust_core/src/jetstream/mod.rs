@@ -8,7 +8,9 @@ mod advisory;
 mod api;
 mod consumer_config;
 mod consumers;
+mod declared;
 mod duration;
+mod envelope;
 mod error;
 mod monitor;
 mod publish;
@@ -23,6 +25,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 pub use consumer_config::ConsumerConfig;
+pub use declared::{Checked, Declared, DeclaredConsumer, check};
+pub use envelope::Envelope;
 pub use error::ApiError;
 pub use monitor::{Detail, stream_detail};
 pub use stream_config::StreamConfig;

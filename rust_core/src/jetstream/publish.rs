@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::envelope::{self, Envelope};
 use super::error::{self, ApiError};
 use super::{JetStream, StreamIx};
 use crate::front::Call;
@@ -115,6 +116,9 @@ fn store_message(
     let asked = Asked::read(headers);
     if asked.stream.is_some_and(|stream| stream != served.config.name) {
         return Err(error::WRONG_STREAM);
+    }
+    if envelope::is_asked(&served.config.metadata) {
+        Envelope::read(call.payload)?;
     }
     let publish = Publish {
         subject,

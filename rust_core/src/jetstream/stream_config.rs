@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::envelope;
 use super::error::{self, ApiError};
 use crate::mailbox::{Discard as Discards, Policy};
 use crate::nats::{self, Overlap, PatternSet};
@@ -183,6 +184,7 @@ impl StreamConfig {
             return Err(error::STREAM_MISMATCH);
         }
         self.check_unserved()?;
+        envelope::check_option(&self.metadata)?;
         if self.text().len() > MAX_CONFIG {
             return refuse("the configuration is longer than 60000 bytes");
         }

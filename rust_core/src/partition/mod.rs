@@ -16,9 +16,11 @@ pub use handler::{RequestHandler, Unread};
 pub use pending::PendingReplies;
 pub use push::{Pushes, Work};
 
+pub use crate::jetstream::DeclaredConsumer;
+
 use crate::commands::{Shape, shape_of};
 use crate::front::{Call, Front, Handled, Handler, Listeners, Permissions, SubId, Subscribing};
-use crate::jetstream::{Announcement, JetStream};
+use crate::jetstream::{Announcement, ApiError, Declared, JetStream};
 use crate::log::{Call as CallSync, Lsn, Syncer};
 use crate::protocol::{Refusal, Reply, WireOptions};
 use crate::store::{FairLock, Store, StoreGuard};
@@ -29,6 +31,9 @@ const LONE_REPLIES: usize = 1;
 
 /// How soon what nobody waits for is made durable: mostly something comes along that somebody does wait for.
 const UNAWAITED_MS: u64 = 2;
+
+/// What became of a declaration.
+pub type DeclaredAs = Result<Declared, ApiError>;
 
 /// Tells the time since any instant.
 pub type Clock<'a> = &'a dyn Fn() -> Duration;
@@ -117,6 +122,24 @@ impl Partition {
     /// Requests to JetStream's API so far, and how many of them were refused.
     pub fn api_totals(&self) -> (u64, u64) {
         self.jetstream.as_ref().map_or((0, 0), |jetstream| jetstream.api_totals())
+    }
+
+    /// Makes or changes a stream that is declared; nothing where streams are not served.
+    pub fn declare_stream(&mut self, config: &str, now: Now) -> Option<DeclaredAs> {
+        let mut access = self.access(now);
+        let (jetstream, store) = access.streams()?;
+        Some(jetstream.declare_stream(store, config, now))
+    }
+
+    /// The same for a consumer.
+    pub fn declare_consumer(
+        &mut self,
+        consumer: &DeclaredConsumer,
+        now: Now,
+    ) -> Option<DeclaredAs> {
+        let mut access = self.access(now);
+        let (jetstream, store) = access.streams()?;
+        Some(jetstream.declare_consumer(store, consumer, now))
     }
 
     /// Whether something was asked for since it was settled.

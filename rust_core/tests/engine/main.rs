@@ -5,6 +5,7 @@ mod agreement;
 mod broadcast_cuts;
 mod broadcasts;
 mod commands;
+mod declared;
 mod driver;
 mod durability;
 mod lone;

@@ -14,6 +14,7 @@ mod indexes;
 mod slab;
 
 mod by_id;
+mod envelope;
 mod group;
 mod group_held;
 mod group_model;
