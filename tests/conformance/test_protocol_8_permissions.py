@@ -168,3 +168,117 @@ def test_a_wait_ends_when_its_connection_becomes_somebody_without_the_permission
     root.deliver("box", b"secret")
     client.ping()
     assert b"secret" not in b"".join(m.payload for found in client.arrived.values() for m in found)
+
+
+# Whoever answers at one of these would do so in its own name; they ask who that is.
+ASK_WHO = [
+    "MAILBOX.CREATE",
+    "MAILBOX.UPDATE.box",
+    "MAILBOX.REMOVE.box",
+    "MAILBOX.PURGE.box",
+    "MAILBOX.QUERY.box",
+    "GROUP.REMOVE.box",
+    "AGENT.REGISTER",
+    "AGENT.REPORT",
+    "AGENT.UNREGISTER",
+    "AGENT.DISCOVER",
+    "AGENT.LATER",
+    "ADMIN.STATUS",
+    "ADMIN.MAILBOX.LIST",
+    "ADMIN.MAILBOX.SHOW.box",
+    "ADMIN.ACTIVITY",
+    "ADMIN.ACCESS",
+    "ADMIN.SERVER.VARZ",
+    "ADMIN.SERVER.CONNZ",
+    "ADMIN.SERVER.YIELD",
+    "ADMIN.DEAD.RESOLVE.box.0",
+    "ADMIN.SCHEDULE.LIST",
+    "ADMIN.LATER",
+]
+
+
+def test_commands_that_ask_who_gives_them_are_never_reply_subjects(
+    place: Callable[..., Place],
+) -> None:
+    """Not for an operator either: the responder may be one, and the broker itself is asked too."""
+    here = place(operator='{ allow: [">", "$mq9.AI.ADMIN.>"] }')
+    root, operator = here.user("root"), here.user("operator")
+    root.done("MAILBOX.CREATE", {"name": "box"})
+    root.deliver("box", b"kept")
+    root.send(b"SUB work 1\r\n")
+    root.ping()
+    refused = 'Permissions Violation for Publish with Reply of "$mq9.AI.{}"'.format
+    for command in ASK_WHO:
+        for asked in ("work", "$mq9.AI.MSG.QUERY.box", "$mq9.AI.MSG.FETCH.box"):
+            operator.publish(asked, b"", reply=f"$mq9.AI.{command}")
+            operator.ping()
+            assert operator.errors.pop() == refused(command)
+    root.ping()
+    assert root.arrived == {}
+    assert payloads(root.fetch("box")) == ["kept"]
+
+
+@pytest.mark.parametrize(
+    "subject",
+    ["MSG.SEND.box", "INBOX.box.normal", "INBOX.box.critical", "MAILBOX.MSG.box"],
+)
+def test_who_may_not_send_may_not_by_another_name(
+    place: Callable[..., Place], subject: str
+) -> None:
+    here = place(quiet='{ allow: ">", deny: "$mq9.AI.MSG.SEND.box" }')
+    root, quiet = here.user("root"), here.user("quiet")
+    for name in ("box", "open"):
+        root.done("MAILBOX.CREATE", {"name": name})
+    quiet.publish(f"$mq9.AI.{subject}", b"x")
+    quiet.ping()
+    assert quiet.errors == [violation(f"$mq9.AI.{subject}")]
+    assert root.fetch("box") == []
+    quiet.done(subject.replace("box", "open"), b"x")
+
+
+@pytest.mark.parametrize("subject", ["MSG.DELETE.box.0", "MAILBOX.DELETE.box.0"])
+def test_who_may_not_delete_may_not_by_another_name(
+    place: Callable[..., Place], subject: str
+) -> None:
+    here = place(keeper='{ allow: ">", deny: "$mq9.AI.MSG.DELETE.>" }')
+    root, keeper = here.user("root"), here.user("keeper")
+    root.done("MAILBOX.CREATE", {"name": "box"})
+    root.deliver("box")
+    keeper.publish(f"$mq9.AI.{subject}")
+    keeper.ping()
+    assert keeper.errors == [violation(f"$mq9.AI.{subject}")]
+    assert ids(root.fetch("box")) == [0]
+
+
+@pytest.mark.parametrize("subject", ["MAILBOX.MSG.box", "INBOX.box.*"])
+def test_a_push_ends_when_its_connection_becomes_somebody_without_the_permission(
+    place: Callable[..., Place], subject: str
+) -> None:
+    """Whoever says CONNECT again may be somebody else: all subscriptions end."""
+    here = place(nobody='{ deny: "$mq9.AI.MSG.FETCH.box" }')
+    root, client = here.user("root"), here.user("root")
+    root.done("MAILBOX.CREATE", {"name": "box"})
+    client.send(f"SUB $mq9.AI.{subject} 1\r\n".encode())
+    client.ping()
+    said = {"user": "nobody", "pass": "p", "verbose": False, "headers": True}
+    client.send(b"CONNECT %s\r\n" % json.dumps(said).encode())
+    client.ping()
+    root.deliver("box", b"secret")
+    client.ping()
+    assert client.arrived == {}
+
+
+@pytest.mark.parametrize("headers", [None, {"mq9-persist": "true"}], ids=["live", "stored"])
+def test_a_broadcast_needs_the_permission_to_publish(
+    place: Callable[..., Place], headers: dict[str, str] | None
+) -> None:
+    here = place(teller='{ deny: "$mq9.AI.BROADCAST.system.>" }')
+    listener, teller = here.user("root"), here.user("teller")
+    listener.send(b"SUB $mq9.AI.BROADCAST.> 1\r\n")
+    listener.ping()
+    subject = "$mq9.AI.BROADCAST.system.x"
+    teller.publish(subject, b"x", headers)
+    teller.ping()
+    assert teller.errors == [violation(subject)]
+    listener.ping()
+    assert listener.arrived == {}

@@ -180,6 +180,24 @@ async def test_of_many_messages_each_failure_is_told(client: mq9.Client) -> None
     }
 
 
+@pytest.mark.parametrize("form", ["raw", "json"])
+async def test_what_a_member_holds_can_be_left_out(
+    client: mq9.Client, inbox: str, form: Literal["raw", "json"]
+) -> None:
+    await client.send_many(inbox, ["a", "b", "c"])
+
+    async def fetch(held: bool) -> list[str]:
+        some = await client.fetch(
+            inbox, group="g", deliver="earliest", max_msgs=2, max_wait=0, held=held, format=form
+        )
+        return [message.text for message in some]
+
+    assert await fetch(held=True) == ["a", "b"]
+    assert await fetch(held=True) == ["a", "b"]
+    assert await fetch(held=False) == ["c"]
+    assert await fetch(held=False) == []
+
+
 async def test_a_group_goes_on_behind_what_was_acknowledged(client: mq9.Client, inbox: str) -> None:
     await client.send_many(inbox, ["a", "b", "c"])
     first = await client.fetch(inbox, group="g", deliver="earliest", max_msgs=2)
@@ -264,7 +282,7 @@ async def test_requests_of_the_registry(serve: Serve, connect: Connect) -> None:
         async def answer(msg: object) -> None:
             assert isinstance(msg, Nats.msg_class)
             asked.append((msg.subject.removeprefix("$mq9.AI.AGENT."), msg.data))
-            agents = b',"agents":[{"mailbox":"a"}],"total":1}'
+            agents = b',"agents":[{"mailbox":"a"}],"total":4,"pending":3,"more":true}'
             await msg.respond(b'{"error":""' + (agents if "DISCOVER" in msg.subject else b"}"))
 
         await registry.subscribe("$mq9.AI.AGENT.*", cb=answer)
@@ -277,6 +295,8 @@ async def test_requests_of_the_registry(serve: Serve, connect: Connect) -> None:
         with pytest.raises(errors.InvalidField, match="mailbox"):
             await client.register({"name": "nobody"})
     assert found == [{"mailbox": "a"}]
+    # What was not looked at yet is told, not hidden.
+    assert (found.total, found.pending, found.more) == (4, 3, True)
     assert asked == [
         ("REGISTER", b'{"mailbox": "a", "skills": null}'),
         ("REPORT", b'{"mailbox": "a", "load": 0.5}'),

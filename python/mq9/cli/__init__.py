@@ -1,6 +1,5 @@
 """The `mq9` command: finds the command that was asked for, runs it, and says how it ended."""
 
-import asyncio
 import sys
 from collections.abc import Sequence
 
@@ -15,6 +14,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from mq9.cli.serve import serve
 
         return serve(arguments[1:])
+    import asyncio
+
     from mq9.cli.parser import parser
 
     try:

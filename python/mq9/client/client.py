@@ -228,6 +228,7 @@ class Client(PushMethods):
         ack_wait: Span | None = None,
         max_bytes: int | None = None,
         min_priority: str | int | None = None,
+        held: bool = True,
         format: Format = "raw",  # noqa: A002
         timeout: float | None = None,
     ) -> list[Message]:
@@ -248,6 +249,7 @@ class Client(PushMethods):
             ack_wait=None if ack_wait is None else seconds("ack_wait", ack_wait),
             max_bytes=max_bytes,
             min_priority=min_priority,
+            held=held,
             format=format,
         )
         return await fetch.run(self._wire, self._timeout(timeout))

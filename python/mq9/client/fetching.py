@@ -35,6 +35,7 @@ class Fetch:
     ack_wait: float | None = None
     max_bytes: int | None = None
     min_priority: str | int | None = None
+    held: bool = True
     format: Format = "raw"
 
     def body(self) -> bytes:
@@ -45,6 +46,7 @@ class Fetch:
             "ack_wait_ms": None if self.ack_wait is None else max(1, round(self.ack_wait * 1000)),
             "max_bytes": self.max_bytes,
             "min_priority": self.min_priority,
+            "held": None if self.held else False,
             "format": self.format,
         }
         deliver = self.deliver
