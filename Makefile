@@ -223,6 +223,11 @@ bench-push: $(DEVELOPED) ## Compare what mq9, JetStream and Redis push; results 
 	@.ci/require cargo cc
 	$(BIN)/python benches/pushes.py $(ARGS)
 
+.PHONY: bench-cluster
+bench-cluster: $(DEVELOPED) ## Compare three nodes with a JetStream stream of three copies; ARGS=--report writes the page
+	@.ci/require cargo cc
+	$(BIN)/python benches/cluster.py $(ARGS)
+
 .PHONY: bench-before
 bench-before: $(DEVELOPED) ## Compare mq9 with an earlier commit of itself, which is built below .build; ARGS=--report writes the page
 	@.ci/require cargo cc git

@@ -58,6 +58,7 @@ fn run(scale: Scale, only: Option<&str>) -> Result<()> {
     }
     if wanted("work") {
         work::by_mailboxes(scale, &mut table)?;
+        work::by_outbox(&mut table)?;
     }
     println!("\n{table}");
     Ok(())
@@ -71,7 +72,8 @@ fn main() -> Result<()> {
         ["fill-mailboxes", dir, count] => memory::fill_mailboxes(dir, count),
         ["fill-messages", dir, mailboxes, count] => memory::fill_messages(dir, mailboxes, count),
         // What valgrind runs.
-        ["count-appends", dir, count] => work::count_appends(dir, count),
+        ["count-appends", dir, count] => work::count_appends(dir, count, false),
+        ["count-appends", dir, count, "leads"] => work::count_appends(dir, count, true),
         ["reopen", dir] => memory::reopen(dir),
         [part, ..] => run(Scale::from_env(), Some(part)),
     }

@@ -98,7 +98,7 @@ CRATES: dict[str, set[str]] = {
     "mq9-binding": {"mq9-core", "mq9-export", "mq9-node", "mq9-runtime"},
     "mq9-benches": {"mq9-core", "mq9-runtime"},
     "mq9-load": set(),
-    "mq9-fuzz": {"mq9-core", "mq9-sim"},
+    "mq9-fuzz": {"mq9-cluster", "mq9-core", "mq9-node", "mq9-sim"},
 }
 KNOWS_PYTHON = {"mq9-binding"}
 

@@ -17,3 +17,9 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> LocalCluster:
+    """The same, which does not run."""
+    return LocalCluster(tmp_path, lease_ms=1_500)

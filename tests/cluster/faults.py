@@ -1,7 +1,7 @@
 """Random faults of nodes, nats-servers, links and disks under load, and a table of what came of it.
 
-`make faults-cluster N=100`. Clients keep a ledger of what they were told; at the end all of it
-must be true, and all nodes must hold the same.
+`make faults-cluster N=100`, with `ARGS=--report` for the table in the guide. Clients keep a ledger
+of what they were told; at the end all of it must be true, and all nodes must hold the same.
 """
 
 import argparse
@@ -22,12 +22,15 @@ from pathlib import Path
 from tests.cluster.disks import SmallDisk, send_until
 from tests.cluster.links import Links, config_of
 from tests.cluster.load import Load, Verdict
+from tests.cluster.machines import Machines, NoMachinesError
 from tests.faults.room import NoRoomError
 
 from mq9._core import cluster_place, cluster_state
 from mq9.cluster.local import LocalCluster, Process
 
 _QUIET_S = 1.0
+_PAGE = Path(__file__).parents[2] / "docs/guides/cluster.md"
+_BEGIN, _END = "<!-- faults: written by make faults-cluster -->", "<!-- end of faults -->"
 _ROOM_BYTES = 1 << 30
 
 
@@ -40,6 +43,8 @@ class Scene:
     dice: random.Random
     disk: SmallDisk | None
     """Below one node's data, where this machine lets us mount one."""
+    machines: Machines | None
+    """Networks of their own, where this machine lets us make them."""
 
     async def leader(self) -> Process:
         """The node that leads, once there is one."""
@@ -70,6 +75,14 @@ async def _cut(scene: Scene, node: Process, seconds: float) -> None:
     scene.links.mend(node)
 
 
+async def _part(scene: Scene, node: Process, seconds: float) -> None:
+    machines = scene.machines
+    assert machines is not None
+    machines.cut(node)
+    await asyncio.sleep(seconds)
+    machines.mend(node)
+
+
 async def kill_leader(scene: Scene) -> None:
     """Its lease has to pass."""
     await _kill(await scene.leader())
@@ -83,6 +96,11 @@ async def pause_leader(scene: Scene) -> None:
 async def cut_leader(scene: Scene) -> None:
     """It reaches its clients, and no nats-server."""
     await _cut(scene, await scene.leader(), scene.dice.uniform(4.5, 8.0))
+
+
+async def part_leader(scene: Scene) -> None:
+    """It reaches nobody at all, and nobody reaches it."""
+    await _part(scene, await scene.leader(), scene.dice.uniform(4.5, 8.0))
 
 
 async def stop_leader(scene: Scene) -> None:
@@ -106,6 +124,11 @@ async def pause_follower(scene: Scene) -> None:
 async def cut_follower(scene: Scene) -> None:
     """It wants to lead and cannot."""
     await _cut(scene, await scene.follower(), scene.dice.uniform(3.0, 8.0))
+
+
+async def part_follower(scene: Scene) -> None:
+    """The same, of one that does not lead."""
+    await _part(scene, await scene.follower(), scene.dice.uniform(3.0, 8.0))
 
 
 async def kill_server(scene: Scene) -> None:
@@ -137,10 +160,12 @@ FAULTS: dict[str, Fault] = {
     "kill -9 of the leader": kill_leader,
     "SIGSTOP of the leader, longer than its lease": pause_leader,
     "the leader's links to all nats-servers cut": cut_leader,
+    "the leader's network namespace cut off": part_leader,
     "SIGTERM of the leader": stop_leader,
     "kill -9 of a follower": kill_follower,
     "SIGSTOP of a follower, 3 to 6 s": pause_follower,
     "a follower's links to all nats-servers cut": cut_follower,
+    "a follower's network namespace cut off": part_follower,
     "the disk of a follower full": fill_disk,
     "kill -9 of a nats-server": kill_server,
     "SIGSTOP of a nats-server, 3 to 8 s": pause_server,
@@ -179,9 +204,11 @@ class Result:
         return "\n".join(lines)
 
 
-def _chosen(count: int, dice: random.Random, *, has_disk: bool) -> list[str]:
+def _chosen(scene: Scene, count: int) -> list[str]:
     """Every kind about equally often, in any order."""
-    kinds = [name for name, fault in FAULTS.items() if has_disk or fault is not fill_disk]
+    missing: set[Fault] = set() if scene.disk is not None else {fill_disk}
+    missing |= set() if scene.machines is not None else {part_leader, part_follower}
+    kinds, dice = [name for name, fault in FAULTS.items() if fault not in missing], scene.dice
     names: list[str] = []
     while len(names) < count:
         names += dice.sample(kinds, len(kinds))
@@ -197,14 +224,19 @@ async def run(folder: Path, count: int, seed: int) -> Result:
         disk = SmallDisk.of(cluster)
     except NoRoomError as error:
         _say(f"no full disks: {error}")
-    links = Links(cluster)
-    scene = Scene(cluster, links, dice, disk)
+    machines = None
+    try:
+        machines = Machines(cluster)
+    except NoMachinesError as error:
+        _say(f"no networks of their own: {error}")
+    links = Links(cluster, "127.0.0.1" if machines is None else machines.host)
+    scene = Scene(cluster, links, dice, disk, machines)
     try:
         await asyncio.to_thread(cluster.start)
         load = Load(cluster)
         await load.start()
         await _settle(load, 0)
-        for name in _chosen(count, dice, has_disk=disk is not None):
+        for name in _chosen(scene, count):
             ledger = load.ledger
             ledger.gap_s, before = 0.0, len(ledger.sent["box"])
             ledger.fault += 1
@@ -223,6 +255,8 @@ async def run(folder: Path, count: int, seed: int) -> Result:
     finally:
         await asyncio.to_thread(cluster.stop)
         links.close()
+        if machines is not None:
+            machines.close()
         if disk is not None:
             disk.close()
     return result
@@ -285,19 +319,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", action="store_true", help="write the table into the guide")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="mq9-faults-") as folder:
         result = asyncio.run(run(Path(folder), arguments.faults, arguments.seed))
-    _say(result.table())
+    told = f"{result.table()}\n\n{_summary(result, arguments.seed)}"
+    _say(told)
+    if arguments.report:
+        before, _, rest = _PAGE.read_text("utf-8").partition(_BEGIN)
+        _, _, after = rest.partition(_END)
+        _PAGE.write_text(f"{before}{_BEGIN}\n\n{told}\n\n{_END}{after}", "utf-8")
+    return 1 if result.verdict.wrong else 0
+
+
+def _summary(result: Result, seed: int) -> str:
     wrong = result.verdict.wrong
     sent, twice, missed = result.pushes
-    _say(
-        f"\n{result.confirmed} confirmed, {result.acked} acknowledged, seed {arguments.seed}: "
-        + ("; ".join(wrong) if wrong else "nothing lost, nothing twice, order kept, stores equal")
-        + f"\n{sent} to an inbox: {twice} pushed twice, {missed} not read by who listened"
+    busy, cores = os.getloadavg()[2], os.cpu_count()
+    verdict = "; ".join(wrong) if wrong else "none lost, none twice, order kept, stores equal"
+    return (
+        f"{time.strftime('%Y-%m-%d')}, seed {seed}, {cores} cores at a load of {busy:.0f}: "
+        f"{result.confirmed:,} confirmed messages, {result.acked:,} acknowledged:\n"
+        f"{verdict}.\nOf {sent:,} to an inbox {twice} were pushed twice, and {missed} not while "
+        "somebody listened."
     )
-    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

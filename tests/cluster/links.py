@@ -13,11 +13,11 @@ from mq9.cluster.local import LocalCluster, Process
 class Link:
     """Passes bytes on between a port of its own and a server, until it is cut."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, host: str = "127.0.0.1") -> None:
         self._target = target
         self._cut = threading.Event()
         self._ended = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((host, 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -65,14 +65,14 @@ class Link:
 
 
 class Links:
-    """All links of a cluster's nodes: made before the cluster starts."""
+    """All links of nodes, which reach them at `host`: made before the cluster starts."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, host: str = "127.0.0.1") -> None:
         self._of: dict[int, list[Link]] = {}
         for node in cluster.nodes:
-            links = [Link(server.port) for server in cluster.servers]
+            links = [Link(server.port, host) for server in cluster.servers]
             self._of[node.port] = links
-            urls = ", ".join(f'"nats://127.0.0.1:{link.port}"' for link in links)
+            urls = ", ".join(f'"nats://{host}:{link.port}"' for link in links)
             file = config_of(node)
             file.write_text(re.sub(r"servers: \[.*\]", f"servers: [{urls}]", file.read_text()))
 

@@ -105,7 +105,7 @@ class Load:
     async def client(self) -> Client:
         """A client that knows all nodes."""
         return await nats.connect(
-            servers=[f"nats://127.0.0.1:{node.port}" for node in self._cluster.nodes],
+            servers=[node.url for node in self._cluster.nodes],
             reconnect_time_wait=0.1,
             max_reconnect_attempts=-1,
             connect_timeout=1,
@@ -129,6 +129,14 @@ class Load:
         work += [self._work("box") for _ in range(_WORKERS)]
         work += [self._work("jobs")]
         self._tasks = [asyncio.create_task(one) for one in work]
+
+    async def until_confirmed(self, count: int) -> None:
+        """Wait until so many messages are confirmed."""
+        for _ in range(1200):
+            if self.ledger.confirmed() >= count:
+                return
+            await asyncio.sleep(0.05)
+        raise RuntimeError(f"{self.ledger.confirmed()} messages are confirmed, not {count}")
 
     async def stop(self) -> None:
         """End them."""

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from tests.cluster.links import config_of
 
 from mq9.cluster.local import LocalCluster, Process
@@ -27,12 +26,6 @@ def refused(node: Process) -> str:
     assert ended.returncode == 1, said
     assert "Traceback" not in said
     return said
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> "LocalCluster":
-    """A cluster that does not run."""
-    return LocalCluster(tmp_path, lease_ms=1_500)
 
 
 def test_servers_that_take_too_little(made: LocalCluster) -> None:

@@ -61,6 +61,7 @@ class Process:
     command: list[str]
     log: Path
     http: int = 0
+    host: str = "127.0.0.1"
     running: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
@@ -73,6 +74,11 @@ class Process:
                 stderr=log,
                 start_new_session=True,
             )
+
+    @property
+    def url(self) -> str:
+        """Where clients reach it."""
+        return f"nats://{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -97,7 +103,7 @@ class Process:
 
     def health(self) -> dict[str, Any]:
         """What `/healthz` says; nothing if it does not answer."""
-        url = f"http://127.0.0.1:{self.http}/healthz"
+        url = f"http://{self.host}:{self.http}/healthz"
         with contextlib.suppress(OSError, ValueError):
             try:
                 with urllib.request.urlopen(url, timeout=1.0) as answer:
@@ -146,7 +152,11 @@ class LocalCluster:
                 Process(f"server {number}", natives[index], command, own / "nats.log")
             )
         self._add_nodes(folder, clients, natives, http, name, lease_ms)
-        self.urls = ",".join(f"nats://127.0.0.1:{client}" for client in clients)
+
+    @property
+    def urls(self) -> str:
+        """Where clients reach all nodes."""
+        return ",".join(node.url for node in self.nodes)
 
     def _add_nodes(
         self,

@@ -52,6 +52,7 @@ class Membership:
         self._options = options
         self._max_payload = max_payload
         self._first = first
+        self._has_worked = not first
         self._log = log
         self._open_store = open_store
         self._store: Store | None = None
@@ -84,7 +85,14 @@ class Membership:
                     return self._store
                 if status.role == "stopped":
                     # It holds what others may need: nobody but an operator goes on with it.
-                    raise StartError(f"this node of the cluster stands still: {status.trouble}")
+                    stands = f"this node of the cluster stands still: {status.trouble}"
+                    if not status.is_alarm or not self._has_worked:
+                        raise StartError(stands)
+                    # To end and be started again would not help, and nobody would hear of it.
+                    self._log.error(stands)
+                    handing_on.to(None)
+                    await stop.wait()
+                    break
                 keep = status.keep
                 await self.close(checkpoint=False)
             await self.close(checkpoint=True)
@@ -116,6 +124,7 @@ class Membership:
             if status.role not in ("starting", "following"):
                 return status
             following = status.role == "following" and status.leader not in (0, self._options.node)
+            self._has_worked |= following
             handing_on.to(self._address(status.leader) if following else None)
         return None
 
@@ -191,7 +200,9 @@ class Membership:
             if path != "/healthz":
                 return Response(b"this node follows: ask the leader\n", status=404)
             node = None if self._node is None else self._node.status()
-            well = node is not None and node.connected and node.lag < _LAG
+            well = (
+                node is not None and node.role != "stopped" and node.connected and node.lag < _LAG
+            )
             document = {"status": "ok" if well else "unavailable", **health}
             body = json.dumps(document, separators=(",", ":")).encode()
             return Response(body, "application/json", 200 if well else 503)

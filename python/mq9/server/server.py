@@ -72,14 +72,14 @@ def run(options: Options) -> int:
     end_process_on_panic(options.log_file)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            keep = _EVERYTHING
+            keep, is_first = _EVERYTHING, True
             while True:
-                server = Server(options, log, keep)
+                server = Server(options, log, keep, is_first=is_first)
                 status = runner.run(server.run())
                 if server.demoted_to is None:
                     return status
                 # Another node leads: as after a crash, what the cluster does not have is cut off.
-                keep = server.demoted_to
+                keep, is_first = server.demoted_to, False
     except (ConfigError, StartError) as error:
         if options.log_file is not None:
             log.error(str(error))
@@ -92,10 +92,12 @@ def run(options: Options) -> int:
 class Server:
     """One server from its options to its end."""
 
-    def __init__(self, options: Options, log: Log, keep: int = _EVERYTHING) -> None:
+    def __init__(
+        self, options: Options, log: Log, keep: int = _EVERYTHING, *, is_first: bool = True
+    ) -> None:
         self.demoted_to: int | None = None
         """What this node may keep of the cluster's log, when it has to start again."""
-        self._keep = keep
+        self._keep, self._is_first = keep, is_first
         self._membership: Membership | None = None
         self._options = options
         self._log = log
@@ -161,13 +163,18 @@ class Server:
             self._log,
             lambda keep: _open_store(self._options, keep),
             max_payload=self._options.max_payload,
-            first=self._keep == _EVERYTHING,
+            first=self._is_first,
         )
         self._stop_signals()
         sockets = listen(self._options.host, self._options.port)
         http_port = self._options.http_port
         http = [] if http_port is None else self._listen_http(http_port)
+        # Who leads serves at once: what that takes to load is there by then.
+        self._spawn(self._prepare(monitoring=bool(http)))
         return await self._membership.follow(self._keep, self._stop, sockets, http)
+
+    async def _prepare(self, *, monitoring: bool) -> None:
+        await asyncio.to_thread(_import_handlers, monitoring=monitoring)
 
     def _stop_signals(self) -> None:
         def nothing() -> None:

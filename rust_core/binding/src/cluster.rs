@@ -71,6 +71,12 @@ impl NodeStatus {
         self.0.trouble.as_deref()
     }
 
+    /// Of a stopped node: the stream is not what it should be, and somebody has to look at it.
+    #[getter]
+    fn is_alarm(&self) -> bool {
+        self.0.is_alarm
+    }
+
     /// Whether the stream can be reached.
     #[getter]
     fn connected(&self) -> bool {

@@ -17,4 +17,5 @@ mod wire;
 pub use link::Server;
 pub use node::{Node, Settings, batch_bytes};
 pub use status::{Peer, Role, Status};
+pub use stream::{News, Stream};
 pub use wire::{Malformed, Message, Reader, Said, publish};

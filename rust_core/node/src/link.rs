@@ -1,8 +1,10 @@
 //! A connection to one of the servers that keep the stream: bytes in, bytes out, never waiting for long.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -35,6 +37,37 @@ struct Info {
     headers: bool,
 }
 
+/// Names that are being looked up at most: each may take the system's resolver half a minute.
+const LOOK_UPS: usize = 4;
+
+/// The addresses of `host:port`. Whoever waits for a name that is looked up waits no longer than for a connection.
+fn resolved(address: &str) -> io::Result<Vec<SocketAddr>> {
+    static LOOKED_UP: AtomicUsize = AtomicUsize::new(0);
+    if let Ok(plain) = address.parse() {
+        return Ok(vec![plain]);
+    }
+    if LOOKED_UP.load(Ordering::SeqCst) >= LOOK_UPS {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "names are still being looked up"));
+    }
+    LOOKED_UP.fetch_add(1, Ordering::SeqCst);
+    let ((tell, told), name) = (mpsc::channel(), address.to_owned());
+    let look_up = move || {
+        let addresses = name.to_socket_addrs().map(Vec::from_iter);
+        LOOKED_UP.fetch_sub(1, Ordering::SeqCst);
+        // Nobody may wait for it any more.
+        let _ = tell.send(addresses);
+    };
+    let thread = std::thread::Builder::new().name("mq9-names".to_owned()).spawn(look_up);
+    if let Err(error) = thread {
+        LOOKED_UP.fetch_sub(1, Ordering::SeqCst);
+        return Err(error);
+    }
+    let patience = Duration::from_millis(CONNECT_MS);
+    told.recv_timeout(patience).map_err(|_| {
+        io::Error::new(io::ErrorKind::TimedOut, "the name is looked up for longer than a second")
+    })?
+}
+
 /// A connection.
 pub struct Link {
     socket: TcpStream,
@@ -45,9 +78,10 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects, and says who we are; the server must take messages of `payload` bytes. What is wrong with the server is an error of kind `InvalidData`.
+    /// Connects, and says who we are; the server must take messages of `payload` bytes. What is wrong with the server is
+    /// an error of kind `InvalidData`.
     pub fn connect(server: &Server, payload: u64) -> io::Result<Link> {
-        let addresses = server.address.to_socket_addrs()?;
+        let addresses = resolved(&server.address)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {
             match TcpStream::connect_timeout(&address, Duration::from_millis(CONNECT_MS)) {

@@ -67,7 +67,8 @@ impl Node {
         let writer = Writer { node: settings.node, incarnation };
         let mut config = Config::new(xxh3_64(settings.cluster.as_bytes()), 1, writer, incarnation);
         config.lease_ms = settings.lease_ms;
-        config.spread_ms = settings.lease_ms / 6;
+        // Two that claim at once do no harm: the stream takes one.
+        config.spread_ms = settings.lease_ms / 12;
         config.heartbeat_ms = settings.lease_ms / 3;
         config.margin_ms = settings.lease_ms / 6;
         config.answer_ms = config.answer_ms.min(settings.lease_ms / 2);

@@ -68,6 +68,8 @@ pub struct Status {
     pub keep: u64,
     /// What keeps the node from working, if anything does.
     pub trouble: Option<String>,
+    /// Of a stopped node: the stream is not what it should be, and somebody has to look at it.
+    pub is_alarm: bool,
     /// A server of the stream is connected.
     pub connected: bool,
     /// The stream answers: for a leader, that replies leave.

@@ -37,10 +37,24 @@ pub enum News {
     Found(u64, Found),
     /// There is no message at this sequence: what there is must be asked for.
     NotThere(u64),
-    /// The stream holds `first` to `last`; asked because of a sequence.
-    Extent { about: u64, first: u64, last: u64 },
-    /// A message of the stream, as delivered to consumer `tail`.
-    Delivered { tail: u64, sequence: u64, payload: Vec<u8> },
+    /// What the stream holds.
+    Extent {
+        /// The sequence because of which it was asked.
+        about: u64,
+        /// The oldest message.
+        first: u64,
+        /// The newest message.
+        last: u64,
+    },
+    /// A message of the stream.
+    Delivered {
+        /// The consumer that it was delivered to.
+        tail: u64,
+        /// Its place.
+        sequence: u64,
+        /// What it says.
+        payload: Vec<u8>,
+    },
     /// Consumer `tail` lives.
     Alive(u64),
     /// It could not be made.

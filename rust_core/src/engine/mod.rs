@@ -19,12 +19,17 @@ use crate::store::FairLock;
 use crate::time::Moment;
 use talkers::Talkers;
 
+/// How long a node that may not reply waits before it looks again by itself.
+const SILENT_MS: u64 = 20;
+
 /// Clients, mailboxes, and what passes between them.
 pub struct Engine {
     front: Front,
     partition: Partition,
     /// When the partition has something to do by itself, in ms of the monotonic clock.
     partition_due_ms: Option<u64>,
+    /// As one of several nodes that may not reply at the moment: what replies would go on with rests.
+    is_silent: bool,
     talkers: Talkers,
 }
 
@@ -47,6 +52,7 @@ impl Engine {
             partition,
             // Whatever was due when the store was opened.
             partition_due_ms: Some(0),
+            is_silent: false,
             talkers: Talkers::default(),
         }
     }
@@ -140,8 +146,8 @@ impl Engine {
     /// Whether something was done since [`Engine::settle`] that it has to finish, or something is due.
     pub fn wants_to_settle(&self, now: Moment) -> bool {
         self.partition.is_used()
-            || self.front.may_have_room()
-            || self.front.has_news_for_readers()
+            || (!self.is_silent
+                && (self.front.may_have_room() || self.front.has_news_for_readers()))
             || self.due_in_ms(now) == Some(0)
     }
 
@@ -169,8 +175,11 @@ impl Engine {
         }
         self.partition_due_ms =
             settled.and_then(|settled| Some(now.mono_ms().saturating_add(settled.sleep_ms?)));
-        if settled.is_some_and(|settled| !settled.may_reply) {
-            // The stream says when this is over, or that another node leads.
+        self.is_silent = settled.is_some_and(|settled| !settled.may_reply);
+        if self.is_silent {
+            // The stream says when this is over, or that another node leads: nobody asks again and again.
+            let later_ms = now.mono_ms().saturating_add(SILENT_MS);
+            self.partition_due_ms = self.partition_due_ms.map(|due_ms| due_ms.max(later_ms));
             return;
         }
         // Without a store there are still replies that promise nothing.

@@ -39,6 +39,9 @@ const RECLAIM_RESERVE: u32 = 256 * 1024;
 /// Space with which a store still opens.
 const LEAST_SPACE: u32 = 4096;
 
+/// Room in a leader's batch for what happens by itself at once, such as a thousand expiries.
+const OWN_ACCORD: usize = 512 * 1024;
+
 /// A buffer larger than this is written before more is appended.
 const WRITE_AT: usize = 1024 * 1024;
 
@@ -243,6 +246,13 @@ impl Log {
             Some(outbox) if outbox.is_full(self.buffer.len() + bytes) => Err(Error::StreamBehind),
             _ => Ok(()),
         }
+    }
+
+    /// Whether so much waits for the stream that nothing should be done of this node's own accord: the record of it
+    /// might not be taken any more.
+    pub fn stands_still(&self) -> bool {
+        let more = self.buffer.len() + OWN_ACCORD;
+        self.outbox.as_ref().is_some_and(|outbox| outbox.is_full(more))
     }
 
     /// From now on another node's records are written, and none of commands.

@@ -157,6 +157,11 @@ impl Syncer {
         self.state().dirty.is_empty()
     }
 
+    /// Whether replies wait for other nodes.
+    pub fn has_stream(&self) -> bool {
+        self.state().committed.is_some()
+    }
+
     /// Whether replies wait for a sync.
     pub fn is_always(&self) -> bool {
         self.mode == SyncMode::Always
@@ -286,7 +291,8 @@ impl Syncer {
         outcome
     }
 
-    fn tell(&self) {
+    /// Tells whoever listens to look again.
+    pub fn tell(&self) {
         if let Some(told) = self.listener.get() {
             told();
         }

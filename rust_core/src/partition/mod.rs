@@ -46,6 +46,8 @@ enum Plan<'a> {
     Thread,
     /// The sync thread, a little later: nobody waits for it.
     Later,
+    /// The sync thread, when the stream is given what was written: replies wait for that as well.
+    WithStream,
 }
 
 /// A store with the requests to it.
@@ -186,6 +188,10 @@ impl Partition {
         let plan = self.plan_sync(&syncer, readers_wait, alone);
         let call = if matches!(plan, Plan::Thread) { CallSync::Now } else { CallSync::Later };
         let flushed = store.flush_and(call);
+        if matches!(plan, Plan::WithStream) && !store.has_outgoing() {
+            // What was waited for is on its way: there may be no next time.
+            syncer.call_thread();
+        }
         self.upkeep_wanted |= store.asks_for_upkeep();
         let sleep_ms = if more { Some(0) } else { store.sleep_ms(now) };
         // Nobody waits for the disk because of the store.
@@ -215,6 +221,7 @@ impl Partition {
         match (waiting.max(usize::from(readers_wait)), alone) {
             (0, _) => Plan::Later,
             (1..=LONE_REPLIES, Some(clock)) if syncer.is_quick() => Plan::Here(clock),
+            _ if syncer.has_stream() => Plan::WithStream,
             _ => Plan::Thread,
         }
     }
@@ -237,8 +244,8 @@ impl Partition {
                 syncer.call_thread();
                 None
             }
-            // It was called when that was written.
-            Plan::Thread => None,
+            // It was called when that was written, or will be.
+            Plan::Thread | Plan::WithStream => None,
         }
     }
 

@@ -13,7 +13,7 @@ use super::replay::{Known, Replay};
 use super::{Fetched, Options, Store};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::log::{FIRST_RECORD, Log, Lsn, Outbox, Outgoing, Segment, Space, names};
+use crate::log::{Call, FIRST_RECORD, Log, Lsn, Outbox, Outgoing, Segment, Space, names};
 use crate::time::Now;
 use crate::wire::op::{Op, kind};
 use crate::wire::record::{FLAG_MORE, Record};
@@ -180,12 +180,14 @@ pub(super) struct Replica {
     known: Option<Known>,
     /// Batches of a leader that the stream may not have yet: sequence, and where they end in the own log.
     tied: VecDeque<(u64, Lsn)>,
+    /// Where the last batch stands, if there was no room for its tie.
+    owed: Option<StreamPosition>,
 }
 
 impl Replica {
     pub(super) fn new(ties: Ties) -> Replica {
         let (last, behind) = (ties.last, ties.end.number());
-        Replica { last, behind, appended: 0, known: None, tied: VecDeque::new() }
+        Replica { last, behind, appended: 0, known: None, tied: VecDeque::new(), owed: None }
     }
 }
 
@@ -224,7 +226,8 @@ impl Store {
         }
         let (behind, appended) = (TieRecord::SEED, self.log.appended());
         let tied = VecDeque::new();
-        self.replica = Some(Replica { last: None, behind, appended, known: None, tied });
+        self.replica =
+            Some(Replica { last: None, behind, appended, known: None, tied, owed: None });
         self.log.try_reserve(Log::record_len(TieRecord::MAX_LEN), Space::Reclaim, now.wall_ms)?;
         self.append_tie(&Tie {
             at: StreamPosition { digest, ..StreamPosition::default() },
@@ -303,7 +306,8 @@ impl Store {
         // A kind that this version does not know: its node must not go on.
         outcome?;
         self.append_tie(tie);
-        self.log.flush()?;
+        // Synced now and then: what a power cut takes, the stream still has.
+        self.log.flush_and(Call::Later)?;
         self.log.syncer().commit(self.log.end());
         Ok(())
     }
@@ -363,18 +367,25 @@ impl Store {
         self.log.outbox().is_some_and(|outbox| !outbox.is_empty())
     }
 
-    /// A leader has proposed what [`Store::take_outbox`] just gave, and knows where it will stand.
+    /// A leader has proposed what [`Store::take_outbox`] just gave, and knows where it will stand. Without room for the
+    /// tie the batch counts all the same: a restart takes it from the stream again.
     pub fn tie(&mut self, tie: &Tie, now: Now) -> Result<()> {
-        self.log.try_reserve(Log::record_len(TieRecord::MAX_LEN), Space::Reclaim, now.wall_ms)?;
+        let len = Log::record_len(TieRecord::MAX_LEN);
+        let reserved = self.log.try_reserve(len, Space::Reclaim, now.wall_ms);
         // Whatever comes between would belong to this batch, and is not in it.
         debug_assert!(self.log.buffered() == 0 && !self.has_outgoing(), "records without a batch");
-        self.append_tie(tie);
-        self.log.flush()?;
-        let end = self.log.end();
+        let before = self.log.end();
+        let written = reserved.and_then(|()| {
+            self.append_tie(tie);
+            // No reply waits for the tie itself to be durable.
+            self.log.flush_and(Call::Later)
+        });
+        let end = if written.is_ok() { self.log.end() } else { before };
         if let Some(replica) = &mut self.replica {
+            replica.owed = written.is_err().then_some(tie.at);
             replica.tied.push_back((tie.at.sequence, end));
         }
-        Ok(())
+        written
     }
 
     /// The stream has the leader's batches up to `sequence`: replies that waited for that may leave.
@@ -387,19 +398,24 @@ impl Store {
             end = Some(at);
             replica.tied.pop_front();
         }
-        if let Some(end) = end {
-            self.log.syncer().commit(end);
+        match end {
+            Some(end) => self.log.syncer().commit(end),
+            // The lease goes on: who waited for that alone hears of it.
+            None => self.log.syncer().tell(),
         }
     }
 
     /// Ties what concerns this node alone, such as moved messages, once everything before it is in the stream. Upkeep
     /// does: a segment whose messages were moved goes only when the copies cannot be cut off any more.
     pub(super) fn tie_own_records(&mut self, now: Now) -> Result<()> {
-        let Some(Replica { last: Some(last), tied, .. }) = &self.replica else { return Ok(()) };
+        let Some(Replica { last: Some(last), owed, tied, .. }) = &self.replica else {
+            return Ok(());
+        };
         if !tied.is_empty() || self.log.syncer().is_committed(self.log.end()) {
             return Ok(());
         }
-        let tie = Tie { at: last.at, before: None };
+        // A batch without a tie of its own is in the stream by now.
+        let tie = Tie { at: owed.unwrap_or(last.at), before: None };
         self.log.flush()?;
         if !self.has_outgoing() {
             self.log.try_reserve(

@@ -30,8 +30,9 @@ impl Store {
     /// Does what is due. Every command does this first; the event loop does it when
     /// [`Store::sleep_ms`] has passed. True if more is due already.
     pub fn tick(&mut self, now: Now) -> bool {
-        if self.is_follower() {
-            // Only a leader decides. What it removed is counted out all the same.
+        if self.is_follower() || self.log.stands_still() {
+            // Only a leader decides, and what it decides must go to the others. What was removed before is counted out
+            // all the same.
             return self.state.count_out_removed(AT_ONCE);
         }
         let mut due = Vec::new();
@@ -57,7 +58,9 @@ impl Store {
 
     /// How long nothing will be due.
     pub fn sleep_ms(&self, now: Now) -> Option<u64> {
-        self.state.timers.sleep_ms(now)
+        // What is due then waits for the stream, which says when it moves.
+        let least = if self.log.stands_still() { RETRY_MS } else { 0 };
+        self.state.timers.sleep_ms(now).map(|ms| ms.max(least))
     }
 
     fn on_due(&mut self, timer: Timer, now: Now) {

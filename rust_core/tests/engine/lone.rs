@@ -198,3 +198,26 @@ fn what_was_promised_alone_is_there_after_a_power_cut_at_every_operation() {
     }
     assert!(promises > 100, "only {promises} promises");
 }
+
+#[test]
+fn a_node_that_may_not_reply_rests_until_the_stream_answers() {
+    let mut driver = Driver::new();
+    driver.store().sync().unwrap();
+    let (reader, sender) = (driver.client(), driver.client());
+    driver.feed(reader, b"SUB $mq9.AI.MAILBOX.MSG.m.* 2\r\n");
+    driver.settle();
+    driver.heard(reader);
+    let syncer = driver.store().syncer();
+    syncer.begin_lease(0);
+    // News for a reader, a reader that is gone, and an answer that must wait.
+    driver.request(sender, "SEND.m", "", b"x");
+    driver.feed(reader, b"UNSUB 2\r\nSUB $mq9.AI.MAILBOX.MSG.m.* 3\r\n");
+    driver.settle();
+    assert!(driver.heard(sender).is_empty(), "another node may lead");
+    assert!(!driver.engine.wants_to_settle(driver.moment()), "it would turn without an end");
+    assert_ne!(driver.engine.due_in_ms(driver.moment()), Some(0));
+    syncer.begin_lease(u64::MAX);
+    driver.settle();
+    assert_eq!(driver.heard(sender).len(), 1);
+    assert_eq!(driver.heard(reader).len(), 1);
+}

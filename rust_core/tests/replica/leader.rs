@@ -1,10 +1,15 @@
 //! A leader's own log: what the stream does not have can be cut off, wherever power fails, and nothing else ever is.
 
-use mq9_core::error::Error;
-use mq9_core::store::{NewMailbox, Send};
-use mq9_sim::SimDisk;
+use std::sync::Arc;
 
-use crate::nodes::{Leader, Run, certain, crashes, for_a_leader, open, sequence};
+use mq9_core::disk::Disk;
+use mq9_core::error::Error;
+use mq9_core::store::{NewMailbox, Options, Send, Store};
+use mq9_core::time::Now;
+use mq9_core::wire::tie::Tie;
+use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
+
+use crate::nodes::{Leader, Run, certain, crashes, follow, for_a_leader, open, position, sequence};
 use crate::script;
 use crate::world::{OPTIONS, START};
 
@@ -100,4 +105,67 @@ fn a_stream_that_stands_still_bounds_what_a_leader_takes() {
     leader.propose().unwrap();
     leader.world.with(|store| store.send("a", &Send::new(b"x"), START)).unwrap();
     assert_eq!(certain(2).at, leader.stream[1].tie.at);
+}
+
+#[test]
+fn nothing_ends_by_itself_that_the_stream_would_not_take() {
+    let mut leader = Leader::open(&SimDisk::new(), 0).unwrap();
+    let create = NewMailbox { address: "a", ttl_ms: 0, desc: "", policy: Default::default() };
+    leader.world.with(|store| store.create_mailbox(&create, START)).unwrap();
+    for _ in 0..300 {
+        let brief = Send { ttl_ms: 1_000, ..Send::new(b"brief") };
+        leader.world.with(|store| store.send("a", &brief, START)).unwrap();
+    }
+    leader.propose().unwrap();
+    leader.commit(0);
+    let later = Now { wall_ms: START.wall_ms + 60_000, mono_ms: START.mono_ms + 60_000 };
+    leader.world.with(|store| {
+        let send = Send { ttl_ms: 1_000, ..Send::new(&[b'x'; 1500]) };
+        while store.send("a", &send, START).is_ok() {}
+        let before = store.state_digest();
+        store.tick(later);
+        assert_eq!(store.state_digest(), before, "the others would not hear of it");
+        assert!(store.sleep_ms(later).is_some_and(|ms| ms > 0), "nobody asks again and again");
+    });
+    leader.propose().unwrap();
+    leader.commit(0);
+    leader.world.with(|store| while store.tick(later) {});
+    leader.propose().unwrap();
+    leader.commit(0);
+    let mut follower = open(&SimDisk::new(), Options::default(), u64::MAX).unwrap();
+    leader.stream.iter().for_each(|batch| follow(&mut follower, batch, START).unwrap());
+    let (info, digest) =
+        leader.world.with(|store| (store.mailbox("a", later), store.state_digest()));
+    assert_eq!(info.unwrap().messages, 0);
+    assert_eq!(follower.state_digest(), digest);
+}
+
+#[test]
+fn a_batch_whose_tie_was_not_written_counts_all_the_same() {
+    let (disk, faults) = (SimDisk::new(), Faults::new());
+    let faulty: Arc<dyn Disk> = Arc::new(FaultyDisk::new(disk.clone(), faults.clone()));
+    let mut store = Store::open_member(faulty, OPTIONS, 7, START, u64::MAX).unwrap();
+    store.promote(&certain(1), START).unwrap();
+    let create = NewMailbox { address: "a", ttl_ms: 0, desc: "", policy: Default::default() };
+    store.create_mailbox(&create, START).unwrap();
+    assert!(!store.take_outbox().unwrap().is_empty());
+    let end = store.end();
+    faults.fail(Operation::Write, Fault::no_space());
+    let tie = Tie { at: position(2), before: Some(position(1)) };
+    store.tie(&tie, START).unwrap_err();
+    faults.clear();
+    store.committed(2);
+    store.sync().unwrap();
+    assert!(store.acknowledged() >= end, "its clients wait for ever");
+    // What comes behind it is tied to the stream behind it.
+    store.send("a", &Send::new(b"x"), START).unwrap();
+    store.take_outbox().unwrap();
+    store.tie(&Tie { at: position(3), before: Some(position(2)) }, START).unwrap();
+    store.committed(3);
+    store.sync().unwrap();
+    assert_eq!(store.acknowledged(), store.end());
+    let digest = store.state_digest();
+    drop(store);
+    let again = open(&disk.snapshot(), OPTIONS, u64::MAX).unwrap();
+    assert_eq!((sequence(&again), again.state_digest()), (3, digest));
 }

@@ -53,3 +53,11 @@ fn logs_that_are_not_cut_break() {
     let rules = Rules { cuts: false, ..Rules::default() };
     breaks(rules, 50, |broken| matches!(broken, Broken::Differs { .. } | Broken::Doubled { .. }));
 }
+
+#[test]
+fn a_stream_that_is_shortened_without_asking_all_breaks() {
+    let rules = Rules { purges_blindly: true, ..Rules::default() };
+    breaks(rules, 100, |broken| {
+        matches!(broken, Broken::Alarm { alarm: Alarm::Missed { .. }, .. })
+    });
+}

@@ -7,6 +7,7 @@ mod chance;
 mod controls;
 mod ledger;
 mod node;
+mod purge;
 mod stream;
 mod world;
 
@@ -21,13 +22,13 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// What some seeds came to: operations acknowledged, terms, reads.
-fn run(seeds: impl Iterator<Item = u64>) -> [u64; 3] {
-    let mut sum = [0; 3];
+/// What some seeds came to: operations acknowledged, terms, reads, messages that left the stream.
+fn run(seeds: impl Iterator<Item = u64>) -> [u64; 4] {
+    let mut sum = [0; 4];
     for seed in seeds {
         match World::new(seed, Rules::default()).run() {
             Ok(summary) => {
-                let found = [summary.acknowledged, summary.terms, summary.reads];
+                let found = [summary.acknowledged, summary.terms, summary.reads, summary.purged];
                 sum.iter_mut().zip(found).for_each(|(sum, more)| *sum += more);
             }
             Err(broken) => panic!("seed {seed}: {broken}"),
@@ -39,19 +40,20 @@ fn run(seeds: impl Iterator<Item = u64>) -> [u64; 3] {
 #[test]
 fn nothing_acknowledged_is_lost_doubled_or_reordered() {
     let threads = std::thread::available_parallelism().map_or(1, |found| found.get());
-    let sums: Vec<[u64; 3]> = std::thread::scope(|scope| {
+    let sums: Vec<[u64; 4]> = std::thread::scope(|scope| {
         let part = |nth| scope.spawn(move || run(seeds(10_000).skip(nth).step_by(threads)));
         let parts: Vec<_> = (0..threads).map(part).collect();
         parts.into_iter().map(|part| part.join().unwrap()).collect()
     });
-    let [acknowledged, terms, reads]: [u64; 3] =
-        [0, 1, 2].map(|nth| sums.iter().map(|sum| sum[nth]).sum());
-    println!("{acknowledged} acknowledged, {terms} terms, {reads} reads");
+    let [acknowledged, terms, reads, purged]: [u64; 4] =
+        [0, 1, 2, 3].map(|nth| sums.iter().map(|sum| sum[nth]).sum());
+    println!("{acknowledged} acknowledged, {terms} terms, {reads} reads, {purged} purged");
     if std::env::var("MQ9_SEED").is_err() && std::env::var("MQ9_SEEDS").is_err() {
         // A simulation in which nothing happens shows nothing.
         assert!(acknowledged > 200_000, "{acknowledged}");
         assert!(terms > 30_000, "{terms}");
         assert!(reads > 100_000, "{reads}");
+        assert!(purged > 100_000, "{purged}");
     }
 }
 

@@ -116,10 +116,15 @@ impl Node {
         self.log[..self.durable].last().is_some_and(|entry| entry.position.sequence >= sequence)
     }
 
-    /// What its log says, over any stop, that the stream had. A leader's last batch is not among it.
+    /// Up to where its log says, over any stop, what the stream had. A leader's last batch is not among it.
+    pub fn sequence_for_ever(&self) -> u64 {
+        let last = self.log[..self.durable].last();
+        last.map_or(0, |e| e.led_from.unwrap_or(e.position).sequence)
+    }
+
+    /// The same, as operations.
     pub fn ops_for_ever(&self) -> Vec<u64> {
-        let durable = &self.log[..self.durable];
-        let certain = durable.last().map_or(0, |e| e.led_from.unwrap_or(e.position).sequence);
+        let (durable, certain) = (&self.log[..self.durable], self.sequence_for_ever());
         let known = durable.iter().take_while(|entry| entry.position.sequence <= certain);
         known.flat_map(|entry| entry.ops.iter().copied()).collect()
     }

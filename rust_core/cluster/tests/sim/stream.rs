@@ -7,6 +7,8 @@ use mq9_cluster::{Answer, Found};
 /// What three servers keep together, seen from outside.
 pub struct Stream {
     messages: Vec<Vec<u8>>,
+    /// The oldest message that is there.
+    first: u64,
     /// Where and when a message came under each id.
     ids: HashMap<String, (u64, u64)>,
     /// How long ids are remembered.
@@ -15,14 +17,21 @@ pub struct Stream {
 
 impl Stream {
     pub fn new(memory_ms: u64) -> Stream {
-        Stream { messages: Vec::new(), ids: HashMap::new(), memory_ms }
+        Stream { messages: Vec::new(), first: 1, ids: HashMap::new(), memory_ms }
     }
 
     pub fn last(&self) -> u64 {
         self.messages.len() as u64
     }
 
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
     pub fn message(&self, sequence: u64) -> Option<&[u8]> {
+        if sequence < self.first {
+            return None;
+        }
         let index = usize::try_from(sequence.checked_sub(1)?).ok()?;
         self.messages.get(index).map(Vec::as_slice)
     }
@@ -44,8 +53,14 @@ impl Stream {
     pub fn look_up(&self, sequence: u64) -> Found {
         match self.message(sequence) {
             Some(message) => Found::Message(message.to_vec()),
-            None => Found::Nothing { first: 1, last: self.last() },
+            None => Found::Nothing { first: self.first, last: self.last() },
         }
+    }
+
+    /// Removes what lies before `sequence`; how many messages that were.
+    pub fn purge(&mut self, sequence: u64) -> u64 {
+        let first = self.first.max(sequence.min(self.last() + 1));
+        first - std::mem::replace(&mut self.first, first)
     }
 
     /// Loses the newest messages, which must never happen.

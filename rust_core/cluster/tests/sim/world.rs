@@ -27,6 +27,8 @@ pub struct Rules {
     pub cuts: bool,
     /// The stream loses acknowledged messages once.
     pub forgets: bool,
+    /// What leaves the stream is not asked of nodes that are away.
+    pub purges_blindly: bool,
 }
 
 impl Default for Rules {
@@ -39,6 +41,7 @@ impl Default for Rules {
             reads_need_lease: true,
             cuts: true,
             forgets: false,
+            purges_blindly: false,
         }
     }
 }
@@ -48,10 +51,11 @@ pub struct Summary {
     pub acknowledged: u64,
     pub terms: u64,
     pub reads: u64,
+    pub purged: u64,
 }
 
 #[derive(Clone)]
-enum Event {
+pub(super) enum Event {
     Tick {
         node: usize,
     },
@@ -92,6 +96,7 @@ enum Event {
         node: usize,
     },
     Accident,
+    Purge,
     Start {
         node: usize,
     },
@@ -99,20 +104,21 @@ enum Event {
 }
 
 pub struct World {
-    now: u64,
-    chance: Chance,
-    rules: Rules,
+    pub(super) now: u64,
+    pub(super) chance: Chance,
+    pub(super) rules: Rules,
     events: BinaryHeap<Reverse<(u64, u64)>>,
     bodies: HashMap<u64, Event>,
     order: u64,
-    stream: Stream,
+    pub(super) stream: Stream,
     /// The stream has no leader before this.
-    leaderless_until: u64,
-    nodes: Vec<Node>,
+    pub(super) leaderless_until: u64,
+    pub(super) nodes: Vec<Node>,
     incarnations: u64,
     next_op: u64,
     ledger: Ledger,
     reads: u64,
+    pub(super) purged: u64,
     /// What was in the log of some node for ever when the stream forgot.
     known_for_ever: HashSet<u64>,
     /// Say what happens.
@@ -140,6 +146,7 @@ impl World {
             next_op: 0,
             ledger: Ledger::default(),
             reads: 0,
+            purged: 0,
             known_for_ever: HashSet::new(),
             is_told: std::env::var("MQ9_SEED").is_ok(),
         };
@@ -150,6 +157,10 @@ impl World {
         world.at(3_500, Event::Client);
         world.at(3_500, Event::Read);
         world.at(6_000, Event::Accident);
+        if !world.rules.forgets {
+            // What is gone by right cannot be told there from what is forgotten.
+            world.at(5_000, Event::Purge);
+        }
         if world.rules.forgets {
             world.at(30_000, Event::Forget);
         }
@@ -183,7 +194,7 @@ impl World {
         self.bodies.insert(self.order, event);
     }
 
-    fn soon(&mut self, from: u64, to: u64, event: Event) {
+    pub(super) fn soon(&mut self, from: u64, to: u64, event: Event) {
         let wait = self.chance.between(from, to);
         self.at(self.now + wait, event);
     }
@@ -207,6 +218,7 @@ impl World {
             Event::Client => self.client()?,
             Event::Read => self.read()?,
             Event::Accident => self.accident(),
+            Event::Purge => self.purge(),
             Event::Forget => {
                 self.stream.forget(3);
                 let last = self.stream.last();
@@ -316,9 +328,12 @@ impl World {
                 self.send_to_stream(index, Event::LookUp { node: index, incarnation, sequence });
             }
             Action::Tail { from } => {
-                // In order, until something is lost.
-                let mut time = self.now;
-                for sequence in from..=self.stream.last() {
+                // The stream says where it begins, and delivers in order, until something is lost.
+                let (mut time, first) = (self.now, self.stream.first());
+                if let Some(member) = &mut self.nodes[index].member {
+                    member.missed(first);
+                }
+                for sequence in from.max(first)..=self.stream.last() {
                     if self.now < self.nodes[index].cut_off_until || self.is_lost() {
                         break;
                     }
@@ -524,7 +539,7 @@ impl World {
             }
         }
         let acknowledged = self.ledger.acknowledged.len() as u64;
-        Ok(Summary { acknowledged, terms, reads: self.reads })
+        Ok(Summary { acknowledged, terms, reads: self.reads, purged: self.purged })
     }
 }
 

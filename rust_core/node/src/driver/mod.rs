@@ -95,6 +95,7 @@ struct State {
     began_at: u64,
     end: Option<Role>,
     trouble: Option<String>,
+    is_alarm: bool,
 }
 
 impl Driver {
@@ -341,7 +342,10 @@ impl Driver {
                 }
                 Action::Follow => self.demoted(u64::MAX),
                 Action::StepDown { keep } => self.demoted(keep.sequence),
-                Action::Stop(alarm) => self.stopped(alarm.to_string()),
+                Action::Stop(alarm) => {
+                    self.state.is_alarm = true;
+                    self.stopped(alarm.to_string());
+                }
             }
         }
     }
@@ -434,6 +438,7 @@ impl Driver {
             last: self.state.last.max(sequence),
             keep: self.state.keep,
             trouble: self.state.trouble.clone(),
+            is_alarm: self.state.is_alarm,
             answers: self.answers(mono_ms()),
             connected: self.state.connection.as_ref().is_some_and(|connection| connection.is_ready),
             changes: 0,

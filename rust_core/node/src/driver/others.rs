@@ -92,6 +92,8 @@ impl Driver {
             return;
         }
         self.state.tell_at = now + TELL_MS;
+        // Batches of others are not synced one by one.
+        self.syncer.call_thread();
         self.note_durable();
         let Position { sequence, digest, term, leader } = self.member.position();
         let peer = Peer {
