@@ -1,8 +1,10 @@
 """Examples in the documentation: takes them out of a page, runs them, compares what they give."""
 
 import ast
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +15,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 # Where `make nats-cli` puts the real `nats`.
 NATS_CLI = ROOT / ".build" / "go" / "bin"
+
+# Only what hangs takes so long: forty commands and Spark need minutes on a busy machine.
+HANGS_S = 800
 
 _GIVES = "  # -> "
 _MARK = "@@@ next command @@@"
@@ -65,16 +70,25 @@ def run_steps(commands: list[str], folder: Path, environment: dict[str, str]) ->
     """Runs commands in one shell; what each printed, errors included."""
     # The status of a command must still be there for the next.
     lines = [f"status=$?; echo '{_MARK}'; (exit $status)\n{command}" for command in commands]
-    done = subprocess.run(
+    with subprocess.Popen(
         ["bash", "-c", "exec 2>&1\n" + "\n".join(lines)],
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=300,
-        check=False,
-    )
-    return [part.removeprefix("\n") for part in done.stdout.split(_MARK)[1:]]
+        start_new_session=True,
+    ) as shell:
+        try:
+            printed, _ = shell.communicate(timeout=HANGS_S)
+        except subprocess.TimeoutExpired as error:
+            so_far = (error.stdout or b"").decode().split(_MARK)[1:]
+            command = commands[max(0, len(so_far) - 1)]
+            raise AssertionError(f"after {HANGS_S} s at {command!r}: {so_far}") from None
+        finally:
+            # What goes on in the background, and holds the pipe open.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+    return [part.removeprefix("\n") for part in printed.split(_MARK)[1:]]
 
 
 def install(folder: Path) -> None:
