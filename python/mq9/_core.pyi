@@ -58,7 +58,9 @@ __all__ = [
     "crc32c",
     "end_process_on_panic",
     "json_select",
+    "latency_bounds_us",
     "list_activity",
+    "list_groups",
     "stream_bytes",
     "stream_detail",
     "stream_names",
@@ -81,8 +83,14 @@ def watch_mailboxes(
     Whether all have to be read anew, where to go on, whether there are more, rows, free places.
     """
 
+def latency_bounds_us() -> list[int]:
+    """Bounds of the buckets of latencies, in microseconds; the last bucket has none."""
+
 def list_activity(store: Store, start: int, limit: int) -> tuple[list[bytes], int | None]:
     """Rows of mailboxes from place `start` on, and the place to go on with."""
+
+def list_groups(store: Store, place: int, start: int, limit: int) -> tuple[str, list[bytes]] | None:
+    """Groups of the mailbox in a place from number `start` on, and its address."""
 
 # Wall and monotonic milliseconds, as `time.time` and `time.monotonic` count.
 _Now: TypeAlias = tuple[int, int] | None
@@ -374,6 +382,10 @@ class StoreInfo:
     def last_refusal(self) -> str | None: ...
     @property
     def refused(self) -> int: ...
+    @property
+    def sync_counts(self) -> list[int]: ...
+    @property
+    def sync_sum_us(self) -> int: ...
     @property
     def last_maintenance_error(self) -> str | None: ...
 
@@ -724,6 +736,10 @@ class BrokerStats:
     def inserts(self) -> int: ...
     @property
     def removes(self) -> int: ...
+    @property
+    def commit_counts(self) -> list[int]: ...
+    @property
+    def commit_sum_us(self) -> int: ...
 
 @final
 class ConnectionStats:

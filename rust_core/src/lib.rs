@@ -14,6 +14,7 @@ pub mod front;
 pub mod group;
 pub mod jetstream;
 pub mod json;
+pub mod latency;
 pub mod log;
 pub mod mailbox;
 pub mod nats;

@@ -20,7 +20,8 @@ ALLOWED: dict[str, set[str]] = {
     "disk": {"error"},
     "wire": {"error"},
     "error": {"time", "disk", "wire", "log"},
-    "log": {"error", "time", "disk", "wire"},
+    "latency": set(),
+    "log": {"error", "time", "disk", "wire", "latency"},
     "timer": set(),
     "json": set(),
     "mailbox": {"error", "time", "wire", "log", "timer", "nats"},
@@ -40,8 +41,11 @@ ALLOWED: dict[str, set[str]] = {
     },
     "partition": {
         *{"error", "time", "log", "mailbox", "store", "protocol", "front", "commands", "jetstream"},
+        "latency",
     },
-    "engine": {"time", "log", "store", "protocol", "front", "partition", "commands"},
+    "engine": {
+        *{"time", "latency", "log", "store", "protocol", "front", "partition", "commands"},
+    },
 }
 
 FORBIDDEN_CRATES = {"chrono", "pyo3", "rand", "tokio"}

@@ -55,6 +55,7 @@ ALLOWED: dict[str, set[str]] = {
         *("mq9", "nats", "numpy", "pydantic"),
         *("asyncpg", "cronsim", "fastapi", "starlette", "uvicorn", "prometheus_client"),
     },
+    "traces": {"opentelemetry", "pyarrow"},
     "cli": {"mq9", "errors", "client", "nats"},
     "mq9": {"_core", "client", "sync"},
     "__main__": {"cli"},
@@ -77,6 +78,7 @@ JOINTS: dict[str, set[str]] = {
     "cli/mcp.py": {"mcp"},
     "cli/lake.py": {"lake", "pyspark"},
     "cli/manage.py": {"manage"},
+    "cli/traces.py": {"traces"},
     "manage/scheduler.py": {"config"},
     "lake/facts.py": {"_core"},
 }

@@ -3,12 +3,12 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.browser.demo import SCHEDULES, fill, fill_stream
 from tests.manage.conftest import OPERATORS, Managed, manage, managed, needed
 from tests.peers import Serve, until
@@ -17,6 +17,10 @@ __all__ = ["manage"]
 
 CHROMIUM = os.environ.get("MQ9_CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
 PICTURES = Path(os.environ.get("MQ9_PICTURES", ".build/pictures"))
+
+
+Open = Callable[..., "Watched"]
+expect.set_options(timeout=15_000)
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +90,29 @@ class Watched:
     def check(self) -> None:
         assert self.errors == []
         assert self.foreign == []
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Opens pages that must have done nothing wrong when the test ends."""
+    contexts: list[BrowserContext] = []
+    opened: list[Watched] = []
+
+    def open_page(
+        managed: Managed, width: int = 1440, theme: str = "light", timezone: str | None = None
+    ) -> Watched:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            timezone_id=timezone,
+            color_scheme=theme,  # type: ignore[arg-type]
+        )
+        context.set_default_timeout(20_000)
+        contexts.append(context)
+        opened.append(Watched(context, managed.url))
+        return opened[-1]
+
+    yield open_page
+    for each in contexts:
+        each.close()
+    for watched in opened:
+        watched.check()

@@ -1,11 +1,9 @@
 """The page in a real Chromium: every view and action, and what it never does."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect
-from tests.browser.conftest import PICTURES, Watched
+from playwright.sync_api import Page, expect
+from tests.browser.conftest import PICTURES, Open
 from tests.browser.demo import LONG
 from tests.manage.conftest import Manage, Managed, wait_healthy
 from tests.peers import start, until
@@ -23,31 +21,6 @@ VIEWS = {
     "schedules": "/schedules",
     "connections": "/connections",
 }
-Open = Callable[..., Watched]
-expect.set_options(timeout=15_000)
-
-
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Open]:
-    """Opens pages that must have done nothing wrong when the test ends."""
-    contexts: list[BrowserContext] = []
-    opened: list[Watched] = []
-
-    def open_page(managed: Managed, width: int = 1440, theme: str = "light") -> Watched:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme=theme,  # type: ignore[arg-type]
-        )
-        context.set_default_timeout(20_000)
-        contexts.append(context)
-        opened.append(Watched(context, managed.url))
-        return opened[-1]
-
-    yield open_page
-    for each in contexts:
-        each.close()
-    for watched in opened:
-        watched.check()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

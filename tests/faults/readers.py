@@ -68,7 +68,9 @@ class InboxReader(Client):
         except TimeoutError:
             if not self.link.came:
                 self.idle_ns = since
-            return
+            # A ping may have come while the answer to something else was waited for.
+            if None not in self.link.came:
+                return
         self.idle_ns = 0
         read: list[int] = []
         while None in self.link.came:

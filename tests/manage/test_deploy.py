@@ -1,6 +1,7 @@
 """Files for deployment: they are what the tools that read them take, and alerts fire when they
 should."""
 
+import copy
 import json
 import re
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 from tests.manage.conftest import OPERATORS, Managed, free_port, needed, wait_healthy
@@ -100,6 +102,20 @@ def test_the_manifests_for_kubernetes_fit_together() -> None:
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert pod["securityContext"]["runAsUser"] == 909
     assert "--uid 909" in (ROOT / "Containerfile").read_text()
+
+
+@pytest.mark.parametrize("version", ["1.30.0", kubernetes_validate.latest_version()])
+def test_kubernetes_takes_the_manifests(version: str) -> None:
+    """By the schemas of its releases, which come with the package; unknown fields are errors."""
+    found = manifests("kubernetes/mq9.yaml")
+    kinds = {each["kind"] for each in found}
+    assert kinds >= {"StatefulSet", "Service", "NetworkPolicy", "Secret", "PodDisruptionBudget"}
+    for each in found:
+        kubernetes_validate.validate(each, version, strict=True)
+    broken = copy.deepcopy(next(each for each in found if each["kind"] == "StatefulSet"))
+    broken["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, version, strict=True)
 
 
 def test_the_configuration_for_kubernetes_runs(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mq9.manage.mirror import Mirror
+from mq9.manage.rows import Group
 
 BEGAN = 1_700_000_000.0
 
@@ -15,7 +16,9 @@ BEGAN = 1_700_000_000.0
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Sets the time, in seconds from the beginning."""
     now = [BEGAN]
-    monkeypatch.setattr("mq9.manage.mirror.time", SimpleNamespace(time=lambda: now[0]))
+    told = SimpleNamespace(time=lambda: now[0])
+    for module in ("mirror", "groups"):
+        monkeypatch.setattr(f"mq9.manage.{module}.time", told)
 
     def set_to(seconds: float) -> None:
         now[0] = BEGAN + seconds
@@ -23,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return set_to
 
 
-def group(**numbers: int) -> dict[str, Any]:
+def group(**numbers: Any) -> dict[str, Any]:  # noqa: ANN401
     zero = dict.fromkeys(("lag", "outstanding", "members", "oldest_ms", "delivered"), 0)
     zero |= dict.fromkeys(("redelivered", "acked", "returned", "dead"), 0)
     return {"name": "g", "used_ms": int(BEGAN * 1000), "durations": [], **zero, **numbers}
@@ -59,6 +62,11 @@ def mirror() -> Mirror:
     return found
 
 
+def every_group(mirror: Mirror, **choice: Any) -> tuple[list[Group], int]:  # noqa: ANN401
+    wanted = {"search": "", "sort": "name", "offset": 0, "limit": 50, "kind": None, **choice}
+    return mirror.groups.page(**wanted)
+
+
 def outlooks(mirror: Mirror) -> list[tuple[str, str]]:
     return [(each.name, each.outlook) for each in mirror.page()[0]]
 
@@ -85,7 +93,7 @@ def test_acknowledgements_that_end_are_a_rate_no_longer(
     looked(mirror, row(0, "a", 10, group(lag=5)))
     clock(1)
     looked(mirror, row(0, "a", 10, group(lag=3, acked=2)))
-    [found] = mirror.all_groups()
+    [[found], _] = every_group(mirror)
     assert found.ack_rate(BEGAN + 1) == 2
     assert found.ack_rate(BEGAN + 60) == 0
 
@@ -156,3 +164,72 @@ def test_where_dead_letters_go_is_known_as_long_as_somebody_sends_them_there(
     assert mirror.dead_letter_mailboxes() == {"dead", "other"}
     mirror.apply((), gone=[1])
     assert mirror.dead_letter_mailboxes() == {"other"}
+
+
+def test_a_row_that_has_no_room_for_all_groups_leaves_the_others(mirror: Mirror) -> None:
+    names = [f"g{number:02}" for number in range(80)]
+    rows = [group(name=name, lag=1, outstanding=2, acked=1) for name in names]
+    looked(mirror, row(0, "a", 9, *rows[:32], group_count=80))
+    assert mirror.crowded() == [0]
+    for first in (32, 60):
+        mirror.apply_groups(0, rows[first : first + 28])
+    mirror.keep_groups(0, set(names))
+    found, total = every_group(mirror, limit=100)
+    assert ([each.name for each in found], total) == (names, 80)
+    assert (mirror.crowded(), mirror.row(0).in_flight, mirror.totals["acked"]) == ([], 160, 80)
+    looked(mirror, row(0, "a", 9, *rows[:32], group_count=80))
+    assert every_group(mirror)[1] == 80, "the row says nothing of the others"
+    mirror.keep_groups(0, set(names[:50]))
+    assert (every_group(mirror)[1], mirror.totals["in_flight"]) == (50, 100)
+    looked(mirror, row(0, "a", 9, rows[0]))
+    assert every_group(mirror)[1] == 1, "the row tells of all there are"
+    mirror.apply((), gone=[0])
+    assert (every_group(mirror), mirror.totals["in_flight"]) == (([], 0), 0)
+
+
+def test_groups_are_found_sorted_and_paged(mirror: Mirror) -> None:
+    looked(
+        mirror,
+        row(0, "a", 5, group(name="work\0er", lag=5), group(name="work", lag=1)),
+        row(1, "b", 5, group(name="work", lag=9), group(name="WORK\nERS")),
+        row(2, "$js.1", 5, group(name="work", lag=3), stream="S"),
+    )
+
+    def shown(**choice: Any) -> list[tuple[str, str]]:  # noqa: ANN401
+        return [(each.queue, each.name) for each in every_group(mirror, **choice)[0]]
+
+    assert shown(sort="lag", limit=3) == [("b", "work"), ("a", "work\0er"), ("S", "work")]
+    assert shown(sort="-lag", limit=2) == [("b", "WORK\nERS"), ("a", "work")]
+    assert shown(search="ERS") == [("b", "WORK\nERS")]
+    assert shown(kind="stream", sort="name") == [("S", "work")]
+    assert shown(sort="-name", kind="mailbox", limit=2) == [("a", "work\0er"), ("b", "work")]
+    [first, second, third], total = mirror.groups.named("work", "", 0, 10)
+    assert ([first.queue, second.queue, third.queue], total) == (["S", "a", "b"], 3)
+    assert [each.queue for each in mirror.groups.named("work", "", 1, 1)[0]] == ["a"]
+    assert mirror.groups.named("work", "b", 0, 10)[1] == 1
+    assert mirror.groups.named("work\0er", "", 0, 10)[1] == 1
+    assert mirror.groups.named("wor", "", 0, 10) == ([], 0)
+
+
+def test_what_happened_while_all_is_read_anew_is_counted(mirror: Mirror) -> None:
+    looked(mirror, row(0, "a", 10, group(acked=4, delivered=6)))
+    before = mirror.totals["sent"], mirror.totals["acked"], mirror.totals["delivered"]
+    assert before == (10, 4, 6)
+    # The broker goes on meanwhile: its places are others by now, and one has come.
+    fresh = mirror.begin_again(is_new_life=False)
+    fresh.apply([row(3, "a", 12, group(acked=7, delivered=9)), row(0, "b", 5)])
+    mirror.take_over(fresh)
+    assert (mirror.totals["sent"], mirror.totals["acked"]) == (17, 7)
+    # Another life of the broker: what groups did begins at nothing, messages go on.
+    fresh = mirror.begin_again(is_new_life=True)
+    fresh.apply([row(0, "a", 13, group(acked=8)), row(1, "b", 5, created_ms=2)])
+    mirror.take_over(fresh)
+    assert (mirror.totals["sent"], mirror.totals["acked"]) == (17 + 1 + 5, 7 + 8)
+
+
+def test_what_was_there_before_this_process_is_not_counted() -> None:
+    mirror = Mirror()
+    fresh = mirror.begin_again(is_new_life=True)
+    fresh.apply([row(0, "a", 10, group(acked=4))])
+    mirror.take_over(fresh)
+    assert (mirror.whole, mirror.totals["sent"], mirror.totals["acked"]) == (True, 0, 0)

@@ -25,6 +25,7 @@ from mq9.cli import (
     push,
     status,
     tail,
+    traces,
 )
 from mq9.cli.exits import OK
 
@@ -103,6 +104,7 @@ def parser() -> Parser:
         export,
         lake,
         manage,
+        traces,
         cluster,
         mcp,
     ):

@@ -68,6 +68,10 @@ class Commands:
         """Begin with what takes longer; the event loop runs by now."""
         self._registry.start()
 
+    def registry(self) -> dict[str, int]:
+        """How the registry of agents is."""
+        return self._registry.health()
+
     def close(self) -> None:
         """Give up requests that are not answered yet."""
         self._dispatcher.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mq9._core import list_activity, watch_mailboxes
+from mq9._core import list_activity, list_groups, watch_mailboxes
 from mq9.commands.dispatcher import PREFIX, Call, Command
 from mq9.commands.permission import is_operator, user_of
 from mq9.commands.reply import Reply
@@ -37,6 +37,8 @@ class ActivityRequest(Request):
     start: Annotated[int, between(0, 2**32 - 1)] | None = None
     after: Annotated[int, between(0, MAX_ID)] | None = None
     limit: Annotated[int, between(1, 10_000)] | None = None
+    groups_of: Annotated[int, between(0, 2**32 - 1)] | None = None
+    """The place of one mailbox: its groups from number `start` on, instead of mailboxes."""
 
 
 class ActivityReply(Reply):
@@ -52,6 +54,20 @@ class ActivityReply(Reply):
         """The reply as it is sent."""
         head = self.model_dump_json(exclude={"rows"}).removesuffix("}").encode()
         return head + b',"mailboxes":[' + b",".join(self.rows) + b"]}"
+
+
+class GroupsReply(Reply):
+    """Groups of one mailbox as the core wrote them; no address if nothing is in its place."""
+
+    address: str = ""
+    next: int = 0
+    more: bool = False
+    rows: tuple[bytes, ...] = ()
+
+    def json_bytes(self) -> bytes:
+        """The reply as it is sent."""
+        head = self.model_dump_json(exclude={"rows"}).removesuffix("}").encode()
+        return head + b',"groups":[' + b",".join(self.rows) + b"]}"
 
 
 class AccessReply(Reply):
@@ -77,6 +93,8 @@ class Watch:
         check_operator(self._server, call)
         request = read(ActivityRequest, call.payload)
         limit = request.limit or _LIMIT
+        if request.groups_of is not None:
+            return self._groups(request.groups_of, request.start or 0, limit)
         if request.after is not None:
             return self._changes(request.after, limit)
         return self._all(request.start or 0, limit)
@@ -101,6 +119,22 @@ class Watch:
             size += sum(map(len, found))
             yield None
         return ActivityReply(next=at, more=at is not None, rows=tuple(rows))
+
+    def _groups(self, place: int, start: int, limit: int) -> Steps:
+        rows: list[bytes] = []
+        size, address, more = 0, "", True
+        while more and len(rows) < limit and size < _MAX_REPLY_BYTES:
+            step = min(limit - len(rows), _STEP)
+            found = list_groups(self._store, place, start + len(rows), step)
+            if found is None:
+                more = False
+                break
+            address, page = found
+            more = len(page) == step
+            rows += page
+            size += sum(map(len, page))
+            yield None
+        return GroupsReply(address=address, next=start + len(rows), more=more, rows=tuple(rows))
 
     def _changes(self, after: int, limit: int) -> Steps:
         rows: list[bytes] = []

@@ -20,13 +20,16 @@ from mq9.manage.asking import (
     Name,
     Number,
     Offset,
+    Preview,
+    QueueName,
     Steerer,
     Text,
     audit_of,
     change,
     follower_of,
 )
-from mq9.manage.letter import payload_of
+from mq9.manage.latency import NAMES as LATENCIES
+from mq9.manage.letter import payload_of, previewed
 from mq9.manage.link import RefusedError
 from mq9.manage.metrics import duration_quantile, render
 from mq9.manage.mirror import SORTS, Mirror
@@ -147,6 +150,7 @@ async def overview(request: Request, person: Looker) -> models.Overview:
             "rate_in": last.get("sent"),
             "rate_delivered": last.get("delivered"),
             "rate_acked": last.get("acked"),
+            **{name: last.get(name) for name in LATENCIES},
             "waiting": int(mirror.levels.sum()),
             "in_flight": mirror.totals["in_flight"],
             "delayed": mirror.totals["delayed"],
@@ -180,7 +184,7 @@ async def queues(
 
 @router.get("/v1/queues/{name}")
 async def queue(
-    request: Request, person: Looker, name: Name, kind: Kind | None = None
+    request: Request, person: Looker, name: QueueName, kind: Kind | None = None
 ) -> models.QueueDetails:
     """One queue, with its lanes, groups and policy: a mailbox if there is one, or a stream."""
     mirror = follower_of(request).mirror
@@ -214,6 +218,7 @@ async def messages(
     *,
     delayed: bool = False,
     oldest: bool = False,
+    preview: Preview = None,
 ) -> models.Messages:
     """Look at messages: the newest, the oldest, or those after one. Takes nothing."""
     fields: dict[str, Any] = {"limit": limit}
@@ -224,7 +229,26 @@ async def messages(
     if delayed:
         fields["delayed"] = True
     found = await person.link.request(f"MSG.QUERY.{name}", fields)
-    return models.Messages(messages=found["messages"])
+    shown = [previewed(entry, preview) for entry in found["messages"]]
+    return models.Messages(messages=shown, more=found.get("more", False))
+
+
+@router.get("/v1/queues/{name}/messages/{msg_id}")
+async def message(
+    person: Looker, name: Name, msg_id: Number, *, delayed: bool = False
+) -> dict[str, Any]:
+    """One message, with all of its payload. Takes nothing."""
+    fields: dict[str, Any] = {"since": 0, "limit": 1}
+    if msg_id:
+        fields["after_id"] = msg_id - 1
+    if delayed:
+        fields["delayed"] = True
+    found: list[dict[str, Any]] = (await person.link.request(f"MSG.QUERY.{name}", fields))[
+        "messages"
+    ]
+    if not found or found[0]["msg_id"] != msg_id:
+        raise Problem(404, f"there is no message {msg_id} in {name}", kind="message_not_found")
+    return found[0]
 
 
 @router.post("/v1/queues/{name}/messages")
@@ -320,33 +344,27 @@ async def consumers(
     kind: Kind | None = None,
 ) -> models.Consumers:
     """A part of all groups and consumers, those with the most work first."""
-    found = [
-        group
-        for group in follower_of(request).mirror.all_groups()
-        if (search in group.name or search in group.queue) and kind in (None, group.kind)
-    ]
-    column = {"used": "used_ms"}.get(sort.removeprefix("-"), sort.removeprefix("-"))
-    found.sort(key=lambda group: (group.queue, group.name))
-    # Numbers come largest first, names from a on; `-` is the other way round.
-    is_up = (column == "name") != sort.startswith("-")
-    found.sort(key=lambda group: getattr(group, column), reverse=not is_up)
-    page = found[offset : offset + limit]
-    return models.Consumers(consumers=[_consumer(each) for each in page], total=len(found))
+    found, total = follower_of(request).mirror.groups.page(
+        search=search, sort=sort, offset=offset, limit=limit, kind=kind
+    )
+    return models.Consumers(consumers=[_consumer(each) for each in found], total=total)
 
 
 @router.get("/v1/consumers/{name}")
 async def consumer(
-    request: Request, _person: Looker, name: str, queue: Text = ""
+    request: Request,
+    _person: Looker,
+    name: str,
+    queue: Text = "",
+    limit: Limit = 1000,
+    offset: Offset = 0,
 ) -> models.Consumers:
-    """The groups of this name, of one queue or of all."""
-    found = [
-        group
-        for group in follower_of(request).mirror.all_groups()
-        if group.name == name and queue in ("", group.queue)
-    ]
-    if not found:
+    """A part of the groups of this name, of one queue or of all."""
+    groups = follower_of(request).mirror.groups
+    found, total = groups.named(name, queue, offset, limit)
+    if not total:
         raise Problem(404, f"there is no group {name[:100]!r}")
-    return models.Consumers(consumers=[_consumer(each) for each in found], total=len(found))
+    return models.Consumers(consumers=[_consumer(each) for each in found], total=total)
 
 
 @router.get("/v1/agents")
@@ -454,7 +472,7 @@ def _consumer(group: Group) -> models.Consumer:
         ack_pending=group.ack_pending,
         redelivered=group.redelivered,
         lag=group.lag,
-        lag_s=max(now - group.oldest_ms / 1000, 0.0) if group.pending and group.oldest_ms else None,
+        lag_s=group.lag_s(now) if group.pending and group.oldest_ms else None,
         members=group.members,
         ack_rate=group.ack_rate(now),
         delivered=group.delivered,

@@ -4,6 +4,7 @@ Owns limits of size and time, the headers that keep a browser strict, and how er
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mq9.manage.archive import Archive
     from mq9.manage.scheduler import Scheduler
 
+_LOG = logging.getLogger("mq9.manage")
 _PAGE = Path(__file__).parent / "page"
 _MAX_BODY = 2 << 20
 _TIMEOUT_S = 12.0
@@ -165,6 +167,9 @@ def _add_limits(app: FastAPI, access: Access) -> None:
             response = problem.response()
         except TimeoutError:
             response = Problem(504, "this took too long").response()
+        except Exception:
+            _LOG.exception("%s %s failed", request.method, request.url.path)
+            response = Problem(500, "internal error: the log of mq9 manage says more").response()
         for name, value in _HEADERS.items():
             response.headers[name] = value
         if "sec-fetch-mode" in request.headers and "www-authenticate" in response.headers:

@@ -16,11 +16,15 @@ T = TypeVar("T")
 _PROBLEM = {"description": "A problem", "content": {MEDIA_TYPE: {"schema": {"type": "object"}}}}
 _STATUSES: tuple[int | str, ...] = (400, 401, 403, 404, 409, 411, 413, 422, 429, 503, 504)
 PROBLEMS: dict[int | str, dict[str, Any]] = dict.fromkeys(_STATUSES, _PROBLEM)
-_NAME = r"^[A-Za-z0-9_.$-]{1,255}$"
-Name = Annotated[str, Path(pattern=_NAME)]
+Name = Annotated[str, Path(pattern=r"^[a-z0-9]+(\.[a-z0-9]+)*$", max_length=128)]
+"""The address of a mailbox."""
+QueueName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]+$", max_length=255)]
+"""The address of a mailbox, or the name of a stream."""
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=10_000_000)]
 Text = Annotated[str, Query(max_length=255)]
+Preview = Annotated[int | None, Query(ge=0, le=1 << 20)]
+"""How much of a payload is wanted, in characters as they are sent; all of it if nothing is said."""
 Number = Annotated[int, Path(ge=0, le=2**63 - 1)]
 
 

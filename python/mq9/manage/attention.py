@@ -49,21 +49,19 @@ def _broker(follower: "Follower") -> list[dict[str, Any]]:
 
 
 def _alone(follower: "Follower") -> list[dict[str, Any]]:
-    now = time.time()
-    alone = [group for group in follower.mirror.all_groups() if group.is_alone(now)]
-    if not alone:
+    groups = follower.mirror.groups
+    places, since_ms = groups.alone()
+    first, count = groups.most_alone(), len(places)
+    if first is None:
         return []
-    alone.sort(key=lambda group: -group.pending)
-    first = alone[0]
-    since = min(group.alone_since or now for group in alone)
-    if len(alone) == 1:
+    if count == 1:
         text = f"Nobody reads {first.queue} for {first.name}: {first.pending} messages wait"
+        link = _to(first.queue, first.kind)
     else:
-        text = f"{len(alone)} groups have work and no members; most waits in {first.queue}"
-    link = _to(first.queue, first.kind)
-    if len(alone) > 1:
+        text = f"{count} groups have work and no members; most waits in {first.queue}"
         link = {"view": "consumers", "sort": "lag"}
-    return [_entry("no_members", "attention", text, since=since, count=len(alone), link=link)]
+    since = float(since_ms.min()) / 1000
+    return [_entry("no_members", "attention", text, since=since, count=count, link=link)]
 
 
 def _letters(follower: "Follower") -> list[dict[str, Any]]:
@@ -108,19 +106,13 @@ def _growing(follower: "Follower") -> list[dict[str, Any]]:
 
 
 def _redelivered(follower: "Follower") -> list[dict[str, Any]]:
-    often = [
-        group
-        for group in follower.mirror.all_groups()
-        if group.delivered >= _MIN_DELIVERED and group.redelivered > _REDELIVERED * group.delivered
-    ]
-    if not often:
+    count, first = follower.mirror.groups.given_again(_REDELIVERED, _MIN_DELIVERED)
+    if first is None:
         return []
-    often.sort(key=lambda group: -group.redelivered)
-    first = often[0]
     share = 100 * first.redelivered / first.delivered
     text = f"{first.name} gets {share:.0f}% of the messages of {first.queue} more than once"
     link = _to(first.queue, first.kind)
-    return [_entry("redelivered", "attention", text, count=len(often), link=link)]
+    return [_entry("redelivered", "attention", text, count=count, link=link)]
 
 
 def _disk(follower: "Follower") -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mq9.manage.attention import attention
+from mq9.manage.latency import Latencies
 from mq9.manage.letters import Letters
 from mq9.manage.link import BrokerGoneError, CredentialsError, Link, RefusedError
 from mq9.manage.mirror import Mirror
@@ -34,6 +35,7 @@ class Follower:
         self.link = link
         self.mirror = Mirror()
         self.series = Series()
+        self._latencies = Latencies()
         self.letters = Letters(link, self.mirror)
         self.archive: Archive | None = None
         """Where letters are copied to, if they are."""
@@ -48,6 +50,8 @@ class Follower:
         """How many times the broker was found again."""
         self._next = 0
         self._connection = 0
+        self._many: dict[int, None] = {}
+        """Places of mailboxes with groups to be read, the first to come first."""
         self.slow_since: float | None = None
         """When a client was last cut off as too slow, as far as this process knows."""
         self._attention: list[dict[str, Any]] = []
@@ -97,7 +101,8 @@ class Follower:
         if now - self._point_at >= STEP_S:
             self._point_at = now
             totals = {**self.mirror.totals, **self._traffic()}
-            self.series.add(totals, self.mirror.levels.tolist(), now)
+            took = self._latencies.since(self.server.get("latency", {}))
+            self.series.add(totals, self.mirror.levels.tolist(), now, values=took)
         await self.letters.refresh()
 
     def _traffic(self) -> dict[str, int]:
@@ -105,23 +110,20 @@ class Follower:
         return {name: int(varz.get(name, 0)) for name in ("in_msgs", "out_msgs")}
 
     async def _read_all(self) -> None:
+        life = self.server.get("started_ms")
         began = await self.link.request("ADMIN.ACTIVITY", {"after": 0})
+        self.server = await self.link.request("ADMIN.SERVER.VARZ")
         # What is numbered in one life of the broker means nothing in the next.
         connection = self.link.connections
-        fresh = Mirror()
-        fresh.totals |= {
-            name: self.mirror.totals[name]
-            for name in ("sent", "delivered", "redelivered", "acked", "dead", "returned")
-        }
+        fresh = self.mirror.begin_again(is_new_life=life != self.server["started_ms"])
         start: int | None = 0
         while start is not None:
             page = await self.link.request("ADMIN.ACTIVITY", {"start": start, "limit": _PAGE_ROWS})
             fresh.apply(page["mailboxes"])
             start = page["next"] if page["more"] else None
         # Whoever holds the old one keeps it: it is changed in one step.
-        fresh.whole = True
-        fresh.looked()
         self.mirror.take_over(fresh)
+        self._many = dict.fromkeys(self.mirror.crowded())
         self._next, self._connection = int(began["next"]), connection
         if self.gone_since is not None:
             _LOG.info("following the broker: %d mailboxes", fresh.count)
@@ -136,10 +138,37 @@ class Follower:
                 self.mirror.whole = False
                 return
             self.mirror.apply(page["mailboxes"], page["gone"])
+            self._many |= dict.fromkeys(
+                int(row["slot"])
+                for row in page["mailboxes"]
+                if len(row["groups"]) < int(row["group_count"])
+            )
             self._next = int(page["next"])
             if not page["more"]:
                 self.mirror.looked()
-                return
+                break
+        await self._read_groups()
+
+    async def _read_groups(self) -> None:
+        """Of mailboxes with more groups than a row tells of, the others: some of them each time."""
+        pages = _PAGES_AT_ONCE
+        while self._many and pages > 0:
+            place = next(iter(self._many))
+            del self._many[place]
+            start, more, seen = 0, True, set[str]()
+            while more:
+                pages -= 1
+                request = {"groups_of": place, "start": start, "limit": _PAGE_ROWS}
+                page = await self.link.request("ADMIN.ACTIVITY", request)
+                start, more = int(page["next"]), bool(page["more"])
+                if not self.mirror.is_at(place, page["address"]):
+                    # Another one is there by now: its row comes with the next changes.
+                    seen.clear()
+                    break
+                self.mirror.apply_groups(place, page["groups"])
+                seen.update(str(group["name"]) for group in page["groups"])
+            if seen:
+                self.mirror.keep_groups(place, seen)
 
     def _lost(self, problem: str) -> None:
         if self.gone_since is None:

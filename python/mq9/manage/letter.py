@@ -63,6 +63,20 @@ def payload_of(entry: dict[str, Any]) -> bytes:
     return base64.b64decode(text) if entry.get("encoding") == "base64" else text.encode()
 
 
+def previewed(entry: dict[str, Any], most: int | None) -> dict[str, Any]:
+    """A message with no more of its payload than wanted, and how large that is."""
+    if most is None:
+        return entry
+    text = str(entry["payload"])
+    is_base64 = entry.get("encoding") == "base64"
+    if is_base64:
+        size, most = len(text) // 4 * 3 - text[-2:].count("="), most // 4 * 4
+    else:
+        size = len(text.encode("utf-8", "replace"))
+    cut = {"payload": text[:most], "cut": True} if len(text) > most else {}
+    return {**entry, "bytes": size, **cut}
+
+
 def read_letter(address: str, entry: dict[str, Any], created_ms: int = 0) -> Letter | None:
     """A message of a mailbox of dead letters that was made then; None if it is an ordinary one."""
     source = header(entry, f"{DEAD}mailbox")

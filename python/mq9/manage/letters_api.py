@@ -15,13 +15,14 @@ from mq9.manage.asking import (
     Looker,
     Number,
     Offset,
+    Preview,
     Steerer,
     Text,
     audit_of,
     change,
     follower_of,
 )
-from mq9.manage.letter import Letter, read_entry
+from mq9.manage.letter import Letter, previewed, read_entry
 from mq9.manage.letters import Job
 from mq9.manage.problems import Problem
 
@@ -132,11 +133,14 @@ async def replay_all(
 
 
 @router.get("/v1/dead-letters/{name}")
-async def dead_letter(request: Request, person: Looker, name: str) -> models.Letter:
-    """One dead letter with its payload."""
+async def dead_letter(
+    request: Request, person: Looker, name: str, preview: Preview = None
+) -> models.Letter:
+    """One dead letter with its payload, or the beginning of that."""
     letter = _named(request, name)
-    entry = await read_entry(person.link, letter)
+    entry = previewed(await read_entry(person.link, letter), preview)
     found = _letter(letter)
+    found.bytes, found.cut = entry.get("bytes", found.bytes), entry.get("cut", False)
     found.payload, found.encoding = entry["payload"], entry.get("encoding")
     found.headers = entry.get("headers", {})
     return found

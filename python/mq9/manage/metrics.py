@@ -5,10 +5,15 @@ million mailboxes are not a million series.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from mq9 import __version__
@@ -43,6 +48,8 @@ class _Broker(Collector):
         yield from self._archive()
         yield from self._schedules()
         yield from self._server()
+        yield from self._latencies()
+        yield from self._registry()
         yield from self._cluster()
         yield from self._totals()
         yield from self._queues()
@@ -127,6 +134,35 @@ class _Broker(Collector):
             if value is not None:
                 yield CounterMetricFamily(name, text, value=float(value))
 
+    def _latencies(self) -> Iterator[Metric]:
+        told = self._follower.server.get("latency")
+        if not told:
+            return
+        for kind, text in (
+            ("sync", "Syncs of the log to the disk."),
+            ("commit", "From carrying out a SEND, FETCH or ACK to what it promises being durable."),
+        ):
+            buckets, seen = [], 0
+            bounds = [*(str(us / 1e6) for us in told["bounds_us"]), "+Inf"]
+            for bound, count in zip(bounds, told[kind]["counts"], strict=True):
+                seen += count
+                buckets.append((bound, float(seen)))
+            family = HistogramMetricFamily(f"mq9_{kind}_seconds", text)
+            family.add_metric((), buckets, told[kind]["sum_us"] / 1e6)
+            yield family
+
+    def _registry(self) -> Iterator[Metric]:
+        told = self._follower.server.get("registry") or {}
+        for name, text in (
+            ("agents", "Agents that are registered."),
+            ("bytes", "Bytes of their cards and reports."),
+            ("unread", "Cards that the search was not told of yet."),
+            ("set_aside", "Cards that could not be read."),
+        ):
+            if name in told:
+                unit = "mq9_agents" if name == "agents" else f"mq9_registry_{name}"
+                yield GaugeMetricFamily(unit, text, value=float(told[name]))
+
     def _cluster(self) -> Iterator[Metric]:
         health = self._follower.server.get("varz", {}).get("mq9", {}).get("cluster", {})
         for name, text, value in gauges(health):
@@ -177,20 +213,18 @@ class _Broker(Collector):
         yield from families.values()
 
     def _groups(self) -> Iterator[Metric]:
-        groups = self._follower.mirror.all_groups()
+        groups = self._follower.mirror.groups
         dead = CounterMetricFamily(
             "hanzo_mq_dead_letter", "Messages given up.", labels=("original_subject",)
         )
         by_queue: dict[str, int] = {}
-        for group in groups:
-            if group.dead:
-                label = self._label(group)
-                by_queue[label] = by_queue.get(label, 0) + group.dead
+        for group in groups.with_dead(2 * MAX_QUEUES):
+            label = self._label(group)
+            by_queue[label] = by_queue.get(label, 0) + group.dead
         for queue, count in sorted(by_queue.items(), key=lambda each: -each[1])[:MAX_QUEUES]:
             dead.add_metric((queue,), count)
         yield dead
-        groups.sort(key=lambda group: -(group.pending + group.delivered))
-        chosen = groups[:MAX_GROUPS]
+        chosen = groups.busiest(MAX_GROUPS)
         yield self._of_groups(
             GaugeMetricFamily,
             "hanzo_mq_pending_count",
@@ -208,6 +242,7 @@ class _Broker(Collector):
             ("hanzo_mq_acked", "Messages acknowledged.", "acked"),
             ("hanzo_mq_nacked", "Messages returned undone.", "returned"),
             ("mq9_group_redelivered", "Messages given again.", "redelivered"),
+            ("mq9_group_dead", "Messages given up.", "dead"),
         ):
             values = [(group, getattr(group, field)) for group in chosen]
             yield self._of_groups(CounterMetricFamily, name, text, values)
@@ -217,6 +252,19 @@ class _Broker(Collector):
             "Members that hold messages or wait for some.",
             [(group, group.members) for group in chosen],
         )
+        yield self._of_groups(
+            GaugeMetricFamily,
+            "mq9_group_leases",
+            "Messages given out and not acknowledged.",
+            [(group, group.ack_pending) for group in chosen],
+        )
+        now = time.time()
+        yield self._of_groups(
+            GaugeMetricFamily,
+            "mq9_group_oldest_seconds",
+            "Age of the oldest message that is not done.",
+            [(group, group.lag_s(now)) for group in chosen],
+        )
         yield self._durations(chosen)
 
     def _of_groups(
@@ -224,7 +272,7 @@ class _Broker(Collector):
         kind: "type[GaugeMetricFamily] | type[CounterMetricFamily]",
         name: str,
         text: str,
-        values: list[tuple[Group, int]],
+        values: Sequence[tuple[Group, float]],
     ) -> Metric:
         family = kind(name, text, labels=_GROUP_LABELS)
         for group, value in values:

@@ -6,12 +6,14 @@ the same whether there are ten mailboxes or a million. Knows neither the broker 
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mq9.manage.groups import Groups
+from mq9.manage.names import Order, Places, Texts, top
 from mq9.manage.rows import RATE_S, Group, Kind, Row
 
 LEVELS = 10
@@ -20,6 +22,7 @@ _INTEGERS = (
     *("created_ms", "is_stream"),
 )
 _FLOATS = ("rate_in", "rate_out", "changed", "weight")
+_COUNTED = ("delivered", "redelivered", "acked", "returned", "dead")
 _WEIGHTS = {"growing": 3e15, "drains": 2e15, "steady": 1e15}
 _NOBODY = 4e15
 
@@ -37,29 +40,39 @@ class Mirror:
         self._integers = {name: np.zeros(0, np.int64) for name in _INTEGERS}
         self._floats = {name: np.zeros(0, np.float64) for name in _FLOATS}
         self._levels = np.zeros((0, LEVELS), np.int64)
-        self.groups: dict[int, list[Group]] = {}
+        self._by_place: dict[int, list[Group]] = {}
+        self.groups = Groups()
         self._targets: dict[int, str] = {}
         self._letter_boxes: Counter[str] = Counter()
-        self._alone: set[int] = set()
-        """Places with groups that have work and no members, be it for long or not."""
         self._growing: dict[int, float] = {}
         """Places that grow, and since when without a pause."""
         self._looked = 0.0
-        self._text: bytes | None = None
-        self._ends: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        self._used: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        self._by_name: npt.NDArray[np.int64] | None = None
+        self._order = Order()
+        self._texts = Texts()
+        self._is_used = np.zeros(0, bool)
+        self._past: Mirror | None = None
+        self._is_new_life = False
         self.count = 0
         self.streams = 0
         """How many of them are streams."""
         self.levels = np.zeros(LEVELS, np.int64)
-        self.totals = dict.fromkeys(("sent", "delivered", "redelivered", "acked", "dead"), 0)
-        self.totals |= dict.fromkeys(("returned", "bytes", "delayed", "in_flight"), 0)
+        self.totals = dict.fromkeys(("sent", *_COUNTED, "bytes", "delayed", "in_flight"), 0)
         self.whole = False
         """Whether all mailboxes have been read since the broker was last found."""
 
+    def begin_again(self, *, is_new_life: bool) -> "Mirror":
+        """An empty one, for all that is there to be read into: its sums go on, with what happened
+        meanwhile. What groups did, the broker counts anew in a new life."""
+        fresh = Mirror()
+        fresh.totals |= {name: self.totals[name] for name in ("sent", *_COUNTED)}
+        fresh._past = self if self.count or self.whole else None
+        fresh._is_new_life = is_new_life
+        return fresh
+
     def take_over(self, other: "Mirror") -> None:
-        """Become what the other one is; nobody may use that one any more."""
+        """Become what the other one is, now that it has all; nobody may use that one any more."""
+        other._past, other.whole = None, True
+        other.looked()
         self.__dict__.update(other.__dict__)
 
     def apply(self, rows: Iterable[Mapping[str, Any]], gone: Iterable[int] = ()) -> None:
@@ -79,8 +92,10 @@ class Mirror:
             return
         is_stream = int(self._integers["is_stream"][place])
         self._places.pop(_key(self._names[place], is_stream), None)
+        self._order.remove(_key(self._names[place], is_stream))
         self._names[place] = ""
-        self._text = self._by_name = None
+        self._texts.set(place, "")
+        self._is_used[place] = False
         self.count -= 1
         self.streams -= is_stream
         self.levels -= self._levels[place]
@@ -89,8 +104,8 @@ class Mirror:
             self.totals[name] -= int(self._integers[name][place])
         for column in (*self._integers.values(), *self._floats.values()):
             column[place] = 0
-        self.groups.pop(place, None)
-        self._alone.discard(place)
+        for group in self._by_place.pop(place, ()):
+            self.groups.drop(group)
         self._growing.pop(place, None)
         self._aim(place, "")
 
@@ -114,8 +129,11 @@ class Mirror:
         if not known:
             self._remove(place)
             self._names[place] = name
-            self._places[_key(name, is_stream)] = place
-            self._text = self._by_name = None
+            key = _key(name, is_stream)
+            self._places[key] = place
+            self._order.add(key, place)
+            self._texts.set(place, name)
+            self._is_used[place] = True
             self.count += 1
             self.streams += is_stream
         levels = np.zeros(LEVELS, np.int64)
@@ -131,82 +149,112 @@ class Mirror:
         passed = now - max(changed, self._looked) if known else 0.0
         if now - changed > RATE_S:
             self._growing.pop(place, None)
-        self._groups_of(place, row, passed, now)
-        groups = self.groups.get(place, ())
+        self._integers["created_ms"][place] = created_ms
+        self._integers["is_stream"][place] = is_stream
+        self._integers["consumers"][place] = int(row["group_count"])
+        past = self._past.find_same(name, is_stream, created_ms) if self._past else None
+        self._read_groups(place, row["groups"], passed, now)
+        if len(row["groups"]) >= int(row["group_count"]):
+            self._keep_only(place, {str(given["name"]) for given in row["groups"]})
         after = {
             "depth": depth,
-            "in_flight": sum(group.ack_pending for group in groups),
             "delayed": int(row["delayed"]),
             "bytes": int(row["bytes"]),
             "next_id": int(row["next_id"]),
-            "consumers": int(row["group_count"]),
             "oldest_ms": int(row["oldest_ms"]),
-            "lag": max((group.lag for group in groups), default=0),
-            "created_ms": created_ms,
-            "is_stream": is_stream,
         }
-        for name, value in after.items():
-            self._integers[name][place] = value
+        for column, value in after.items():
+            self._integers[column][place] = value
         self.levels += levels - self._levels[place]
         self._levels[place] = levels
-        for name in ("bytes", "delayed", "in_flight"):
-            self.totals[name] += after[name] - before[name]
+        for column in ("bytes", "delayed"):
+            self.totals[column] += after[column] - before[column]
         came = after["next_id"] - before["next_id"] if known else 0
         left = came - (depth - before["depth"]) if known else 0
         if self.whole:
             self.totals["sent"] += came if known else after["next_id"]
+        elif self._past is not None:
+            had = self._past.numbers(past)[1] if past is not None else 0
+            self.totals["sent"] += max(after["next_id"] - had, 0)
         self._rate("rate_in", place, max(came, 0), passed)
         self._rate("rate_out", place, max(left, 0), passed)
         self._floats["changed"][place] = now
+        self._look_at(place, now)
+        self._aim(place, str(row["dead_letter"]))
+
+    def _look_at(self, place: int, now: float) -> None:
+        """What follows from a queue's groups."""
+        groups = self._by_place.get(place, ())
+        in_flight = sum(group.ack_pending for group in groups)
+        self.totals["in_flight"] += in_flight - int(self._integers["in_flight"][place])
+        self._integers["in_flight"][place] = in_flight
+        self._integers["lag"][place] = max((group.lag for group in groups), default=0)
         word, _ = self._trend(place, groups, now)
         self._floats["weight"][place] = _WEIGHTS.get(word, 0.0)
         if word == "growing":
             self._growing.setdefault(place, now)
         else:
             self._growing.pop(place, None)
-        if any(group.alone_since is not None for group in groups):
-            self._alone.add(place)
-        else:
-            self._alone.discard(place)
-        self._aim(place, str(row["dead_letter"]))
 
     def _rate(self, name: str, place: int, count: int, passed: float) -> None:
         self._floats[name][place] = count / max(passed, 0.5) if passed else 0.0
 
-    def _groups_of(self, place: int, row: Mapping[str, Any], passed: float, now: float) -> None:
-        if not row["groups"]:
-            self.groups.pop(place, None)
+    def apply_groups(self, place: int, found: Sequence[Mapping[str, Any]]) -> None:
+        """More groups of a mailbox than its row had room for."""
+        now = time.time()
+        self._read_groups(place, found, now - self._looked if self.whole else 0.0, now)
+        self._look_at(place, now)
+
+    def keep_groups(self, place: int, names: set[str]) -> None:
+        """All groups of a mailbox were read, and these are there."""
+        self._keep_only(place, names)
+        self._look_at(place, time.time())
+
+    def _keep_only(self, place: int, names: set[str]) -> None:
+        groups = self._by_place.get(place, [])
+        for group in groups:
+            if group.name not in names:
+                self.groups.drop(group)
+        left = [group for group in groups if group.name in names]
+        if left:
+            self._by_place[place] = left
+        else:
+            self._by_place.pop(place, None)
+
+    def _read_groups(
+        self, place: int, rows: Sequence[Mapping[str, Any]], passed: float, now: float
+    ) -> None:
+        if not rows:
             return
-        known = {group.name: group for group in self.groups.get(place, ())}
-        found: list[Group] = []
-        for given in row["groups"]:
-            group = Group(
-                name=str(given["name"]),
-                queue=self._names[place],
-                kind="stream" if "stream" in row else "mailbox",
-                lag=int(given["lag"]),
-                ack_pending=int(given["outstanding"]),
-                members=int(given["members"]),
-                used_ms=int(given["used_ms"]),
-                delivered=int(given["delivered"]),
-                redelivered=int(given["redelivered"]),
-                acked=int(given["acked"]),
-                returned=int(given["returned"]),
-                dead=int(given["dead"]),
-                durations=list(given["durations"]),
-                oldest_ms=int(given["oldest_ms"]),
-            )
+        kind: Kind = "stream" if self._integers["is_stream"][place] else "mailbox"
+        known = {group.name: group for group in self._by_place.get(place, ())}
+        past = self._past_groups(place) if self._past is not None else {}
+        for given in rows:
+            group = _group(given, self._names[place], kind)
             old = known.get(group.name)
-            for name in ("delivered", "redelivered", "acked", "returned", "dead"):
-                more = getattr(group, name) - (getattr(old, name) if old else 0)
-                if self.whole and more > 0:
-                    self.totals[name] += more
+            self._count(group, old, past.get(group.name))
             if old is not None and passed:
                 group.rate, group.rated = max(group.acked - old.acked, 0) / max(passed, 0.5), now
             if group.pending and not group.members:
                 group.alone_since = (old.alone_since if old else None) or now
-            found.append(group)
-        self.groups[place] = found
+            self.groups.put(group, place, old)
+            known[group.name] = group
+        self._by_place[place] = list(known.values())
+
+    def _past_groups(self, place: int) -> dict[str, Group]:
+        assert self._past is not None
+        was = (int(self._integers[column][place]) for column in ("is_stream", "created_ms"))
+        found = self._past.find_same(self._names[place], *was)
+        return {} if found is None else {g.name: g for g in self._past.groups_of(found)}
+
+    def _count(self, group: Group, old: Group | None, past: Group | None) -> None:
+        """Adds to the sums what it has done since it was last looked at."""
+        if not self.whole and self._past is None:
+            return
+        base = old or (None if self._is_new_life else past)
+        for name in _COUNTED:
+            more = getattr(group, name) - (getattr(base, name) if base else 0)
+            self.totals[name] += max(more, 0)
 
     def _outlook(self, place: int, groups: Iterable[Group], now: float) -> tuple[str, float | None]:
         if any(group.is_alone(now) for group in groups):
@@ -253,6 +301,7 @@ class Mirror:
         for columns in (self._integers, self._floats):
             for name, column in columns.items():
                 columns[name] = np.concatenate([column, np.zeros(more, column.dtype)])
+        self._is_used = np.concatenate([self._is_used, np.zeros(more, bool)])
         self._levels = np.concatenate([self._levels, np.zeros((more, LEVELS), np.int64)])
 
     def find(self, name: str, kind: Kind | None = "mailbox") -> int | None:
@@ -261,6 +310,25 @@ class Mirror:
         if found is None and kind != "mailbox":
             found = self._places.get(_key(name, True))
         return found
+
+    def find_same(self, name: str, is_stream: int, created_ms: int) -> int | None:
+        """The place of this very mailbox or stream, not of another one of its name."""
+        place = self._places.get(_key(name, is_stream))
+        return place if place is not None and self.created_ms(place) == created_ms else None
+
+    def is_at(self, place: int, address: str) -> bool:
+        """Whether the mailbox of this address is known to be in this place, or a stream is."""
+        if not address or place >= len(self._names) or not self._names[place]:
+            return False
+        return bool(self._integers["is_stream"][place]) or self._names[place] == address
+
+    def crowded(self) -> list[int]:
+        """Places with more groups than are known."""
+        places = np.flatnonzero(self._integers["consumers"] > 0)
+        known = self._by_place
+        counts = self._integers["consumers"][places].tolist()
+        pairs = zip(places.tolist(), counts, strict=True)
+        return [place for place, count in pairs if len(known.get(place, ())) < count]
 
     def created_ms(self, place: int) -> int:
         """When a mailbox was created."""
@@ -274,7 +342,7 @@ class Mirror:
         """A mailbox as a list shows it."""
         now = time.time()
         numbers = {name: int(column[place]) for name, column in self._integers.items()}
-        word, value = self._outlook(place, self.groups.get(place, ()), now)
+        word, value = self._outlook(place, self._by_place.get(place, ()), now)
         oldest = numbers["oldest_ms"]
         levels = self._levels[place]
         return Row(
@@ -313,22 +381,21 @@ class Mirror:
         total = len(places)
         reverse, key = sort.startswith("-"), sort.removeprefix("-")
         if key == "name":
-            order = self._in_order(places)
-            chosen = (order[::-1] if reverse else order)[offset : offset + limit]
+            among = None
+            if total < self.count:
+                among = np.zeros(len(self._is_used), bool)
+                among[places] = True
+            found = self._order.part(offset, limit, reverse=reverse, among=among)
         else:
             column = self._column(key)[places]
-            chosen = places[_top(column, offset, limit, smallest=reverse)]
-        return [self.row(place) for place in chosen.tolist()], total
+            found = places[top(column, offset, limit, smallest=reverse)].tolist()
+        return [self.row(place) for place in found], total
 
     def busiest(self, most: int) -> list[int]:
         """Places of the mailboxes with the most work."""
         places = self._matching("")
         work = self._integers["depth"][places] + self._integers["in_flight"][places]
-        return [int(place) for place in places[_top(work, 0, most, smallest=False)]]
-
-    def all_groups(self) -> list[Group]:
-        """Every group that is known."""
-        return [group for groups in self.groups.values() for group in groups]
+        return [int(place) for place in places[top(work, 0, most, smallest=False)]]
 
     @property
     def group_count(self) -> int:
@@ -337,7 +404,7 @@ class Mirror:
 
     def groups_of(self, place: int) -> list[Group]:
         """The groups of a mailbox."""
-        return self.groups.get(place, [])
+        return self._by_place.get(place, [])
 
     def dead_letter_mailboxes(self) -> set[str]:
         """Addresses that mailboxes send their dead letters to."""
@@ -358,65 +425,35 @@ class Mirror:
         live = now - self._floats["changed"] < RATE_S
         scores: npt.NDArray[np.float64] = np.where(live, self._floats["weight"], 0.0)
         scores += self._integers["lag"]
-        for place in self._alone:
-            if any(group.is_alone(now) for group in self.groups.get(place, ())):
-                scores[place] = _NOBODY + float(self._integers["lag"][place])
+        alone, _ = self.groups.alone()
+        scores[alone] = _NOBODY + self._integers["lag"][alone]
         return scores
 
-    def _in_order(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        if self._by_name is None:
-            used = [place for place, name in enumerate(self._names) if name]
-            used.sort(key=self._names.__getitem__)
-            self._by_name = np.array(used, np.int64)
-        if len(places) == len(self._by_name):
-            return self._by_name
-        wanted = np.zeros(len(self._names), bool)
-        wanted[places] = True
-        return self._by_name[wanted[self._by_name]]
-
-    def _matching(self, search: str) -> npt.NDArray[np.int64]:
-        """Places of the names with `search` in them: one pass over one long text."""
-        if self._text is None:
-            encoded = [name.lower().encode() for name in self._names]
-            self._text = b"\n".join(encoded)
-            self._ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1)
-            lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-            self._used = np.flatnonzero(lengths)
-        wanted = search.strip().lower().encode()
-        if not wanted:
-            return self._used
-        if b"\n" in wanted:
-            return np.zeros(0, np.int64)
-        hits: list[int] = []
-        at = self._text.find(wanted)
-        while at >= 0:
-            hits.append(at)
-            end = self._text.find(b"\n", at)
-            at = self._text.find(wanted, end) if end >= 0 else -1
-        return np.searchsorted(self._ends, np.array(hits, np.int64), side="right")
+    def _matching(self, search: str) -> Places:
+        """Places of the names with `search` in them."""
+        wanted = search.strip()
+        return self._texts.find(wanted) if wanted else np.flatnonzero(self._is_used)
 
 
 def _key(name: str, is_stream: int) -> str:
     # A stream may be called like a mailbox, but no mailbox like this.
-    return f"\0{name}" if is_stream else name
+    return f"{name}\0" if is_stream else name
 
 
-def _top(
-    values: npt.NDArray[Any], offset: int, limit: int, *, smallest: bool
-) -> npt.NDArray[np.int64]:
-    """Indexes of the values from place `offset` on, in order: sorts no more than it has to."""
-    ranked = values if smallest else -values.astype(np.float64)
-    last = min(offset + limit, len(ranked))
-    if last <= 0 or offset >= len(ranked):
-        return np.zeros(0, np.int64)
-    if last < len(ranked):
-        first = np.argpartition(ranked, last - 1)[:last]
-        # Those that are equal to the last one come in the order of their places.
-        edge = ranked[first].max()
-        below = np.flatnonzero(ranked < edge)
-        equal = np.flatnonzero(ranked == edge)[: last - len(below)]
-        first = np.concatenate([below, equal])
-    else:
-        first = np.arange(len(ranked))
-    order = np.argsort(ranked[first], kind="stable")
-    return first[order][offset:last]
+def _group(given: Mapping[str, Any], queue: str, kind: Kind) -> Group:
+    return Group(
+        name=str(given["name"]),
+        queue=queue,
+        kind=kind,
+        lag=int(given["lag"]),
+        ack_pending=int(given["outstanding"]),
+        members=int(given["members"]),
+        used_ms=int(given["used_ms"]),
+        delivered=int(given["delivered"]),
+        redelivered=int(given["redelivered"]),
+        acked=int(given["acked"]),
+        returned=int(given["returned"]),
+        dead=int(given["dead"]),
+        durations=list(given["durations"]),
+        oldest_ms=int(given["oldest_ms"]),
+    )

@@ -72,9 +72,14 @@ class QueueDetails(Queue):
 
 
 class Messages(BaseModel):
-    """Messages as FETCH shows them; nothing is taken."""
+    """Messages as FETCH shows them; nothing is taken.
+
+    With `preview`, each has the size of its payload as `bytes`, and `cut` if there is more of it.
+    """
 
     messages: list[dict[str, Any]]
+    more: bool = False
+    """Whether there was no room for all that were asked for."""
 
 
 class Letter(BaseModel):
@@ -89,6 +94,8 @@ class Letter(BaseModel):
     headers: dict[str, list[str]] | None = None
     priority: str = ""
     bytes: int = 0
+    cut: bool = False
+    """Whether there is more of the payload than this."""
     error: str
     attempts: int
     first_seen: int

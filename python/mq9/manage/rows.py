@@ -9,7 +9,8 @@ from typing import Literal
 Kind = Literal["mailbox", "stream"]
 # A rate that nothing has confirmed for so long is over.
 RATE_S = 6.0
-_IDLE_S = 60.0
+IDLE_S = 60.0
+"""A group that nobody has asked for so long is alone."""
 
 
 @dataclass(slots=True)
@@ -36,11 +37,17 @@ class Group:
     """When that was its rate of acknowledgements."""
     alone_since: float | None = None
     """Since when nobody has asked for its messages, though there are some."""
+    at: int = -1
+    """Where it is kept."""
 
     @property
     def pending(self) -> int:
         """What is not done: not given out yet, or not acknowledged."""
         return self.lag + self.ack_pending
+
+    def lag_s(self, now: float) -> float:
+        """Age of the oldest message that is not done; 0 without one."""
+        return max(now - self.oldest_ms / 1000, 0.0) if self.pending and self.oldest_ms else 0.0
 
     def ack_rate(self, now: float) -> float:
         """Acknowledgements a second; 0 if there was none for a while."""
@@ -49,7 +56,7 @@ class Group:
     def is_alone(self, now: float) -> bool:
         """Whether nobody has asked for its messages for a minute, though there are some."""
         return self.alone_since is not None and (
-            now - max(self.alone_since, self.used_ms / 1000) > _IDLE_S
+            now - max(self.alone_since, self.used_ms / 1000) > IDLE_S
         )
 
 

@@ -5,6 +5,7 @@ Owns the points. A missing point is a gap, never a zero.
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 STEP_S = 5
@@ -18,10 +19,18 @@ class Series:
         self._points: deque[dict[str, Any]] = deque(maxlen=_POINTS)
         self._before: tuple[float, dict[str, int]] | None = None
 
-    def add(self, counters: dict[str, int], levels: list[int], now: float | None = None) -> None:
-        """The counters of now: rates are what they grew by since the last point."""
+    def add(
+        self,
+        counters: dict[str, int],
+        levels: list[int],
+        now: float | None = None,
+        *,
+        values: Mapping[str, float | None] | None = None,
+    ) -> None:
+        """The counters of now: rates are what they grew by since the last point. `values` are kept
+        as they are."""
         now = time.time() if now is None else now
-        point: dict[str, Any] = {"time": round(now, 3), "levels": levels}
+        point: dict[str, Any] = {"time": round(now, 3), "levels": levels, **(values or {})}
         if self._before is not None:
             then, old = self._before
             passed = max(now - then, 0.001)

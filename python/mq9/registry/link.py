@@ -143,6 +143,16 @@ class Link:
         """The worker's process."""
         return None if self._process is None else self._process.pid
 
+    @property
+    def unread(self) -> int:
+        """Cards that no search finds by meaning yet: the worker was not told of them."""
+        return self._order.count_behind(self._told) if self._task is not None else 0
+
+    @property
+    def set_aside(self) -> int:
+        """Cards that could not be read."""
+        return len(self._aside)
+
     def wake(self) -> None:
         """There is something to tell."""
         self._work.set()

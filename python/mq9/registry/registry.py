@@ -161,6 +161,15 @@ class Registry:
         except MailboxNotFound:
             return 0
 
+    def health(self) -> dict[str, int]:
+        """How many agents there are, and how far those who search for them are behind."""
+        return {
+            "agents": self.count,
+            "bytes": self.size,
+            "unread": self.link.unread,
+            "set_aside": self.link.set_aside,
+        }
+
     def count_of(self, owner: str) -> int:
         """How many a user has registered; those that are not loaded yet are left out."""
         return self.roster.count_of(owner)

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from mq9._core import latency_bounds_us
 from mq9.commands.permission import is_operator
 from mq9.server.connz import connz
 from mq9.server.query import QueryError
@@ -120,6 +121,7 @@ class OperatorSubjects:
         info = running.store.info()
         disk = shutil.disk_usage(running.options.data_dir)
         damage = running.store.damage()
+        stats = running.broker.stats()
         return {
             "store": {
                 "mailboxes": info.mailboxes,
@@ -134,6 +136,12 @@ class OperatorSubjects:
                 "refusing": info.refusing or "",
                 "damage": [str(each) for each in damage[:_MAX_DAMAGE]],
             },
+            "latency": {
+                "bounds_us": latency_bounds_us(),
+                "sync": {"counts": info.sync_counts, "sum_us": info.sync_sum_us},
+                "commit": {"counts": stats.commit_counts, "sum_us": stats.commit_sum_us},
+            },
+            "registry": running.registry() if running.registry is not None else None,
             "exported_ms": running.exported_ms,
             "disk": {"total": disk.total, "free": disk.free},
             "started_ms": running.started_ms,

@@ -105,6 +105,8 @@ class Running:
     """What `/healthz` says of this node's part in a cluster; None on a single node."""
     yield_lead: Callable[[int | None], None] | None = None
     """Gives this node's lead to another; None on a single node."""
+    registry: Callable[[], dict[str, int]] | None = None
+    """How the registry of agents is, once it is served."""
     started_ms: int = field(default_factory=now_ms)
     loaded_ms: int = field(default_factory=now_ms)
     watch: StoreWatch = field(init=False)

@@ -247,6 +247,7 @@ class Server:
             made = await self._imported(monitoring=bool(http))
             self._commands = _commands(made, self._running)
             self._commands.start()
+            self._running.registry = self._commands.registry
             made.operator_subjects(self._running)
             if made.monitor is not None:
                 self._http = made.monitor(self._running).http

@@ -1,5 +1,6 @@
 //! What happens in mailboxes, as JSON that a reply is made of.
 
+use mq9_core::latency::{BUCKETS, Latencies};
 use mq9_core::store::Activity;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -36,6 +37,29 @@ pub fn list_activity<'py>(
     let (found, next) =
         store.access().read(py, None, move |store, now| Ok(store.activities(start, limit, now)))?;
     Ok((to_python(py, &found), next))
+}
+
+/// Groups of the mailbox in a place from number `start` on, and its address; None if the place is free.
+#[pyfunction]
+pub fn list_groups<'py>(
+    py: Python<'py>,
+    store: &Store,
+    place: u32,
+    start: usize,
+    limit: usize,
+) -> Result<Option<(String, Vec<Bound<'py, PyBytes>>)>> {
+    let found = store
+        .access()
+        .read(py, None, move |store, now| Ok(store.group_activities(place, start, limit, now)))?;
+    Ok(found.map(|(address, groups)| {
+        (address, groups.iter().map(|group| PyBytes::new(py, &group.to_json())).collect())
+    }))
+}
+
+/// Microseconds that everything in a bucket of a latency took less than, shortest first; the last bucket has none.
+#[pyfunction]
+pub fn latency_bounds_us() -> Vec<u64> {
+    (0..BUCKETS).filter_map(Latencies::bound_us).collect()
 }
 
 fn to_python<'py>(py: Python<'py>, rows: &[Activity]) -> Vec<Bound<'py, PyBytes>> {

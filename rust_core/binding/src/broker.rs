@@ -267,7 +267,7 @@ impl Broker {
 
     /// Counters over all connections; zeros once the broker has ended.
     fn stats(&self, py: Python<'_>) -> BrokerStats {
-        let stats = self.ask(py, |pump| BrokerStats::new(pump.engine().front()));
+        let stats = self.ask(py, |pump| BrokerStats::new(pump.engine()));
         stats.unwrap_or_default()
     }
 

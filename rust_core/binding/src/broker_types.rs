@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use mq9_core::front::{self, Front};
+use mq9_core::engine::Engine;
+use mq9_core::front;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -87,10 +88,14 @@ pub struct BrokerStats {
     lookup_hits: u64,
     inserts: u64,
     removes: u64,
+    /// How long replies to messages waited for the log: counts of each bucket.
+    commit_counts: Vec<u64>,
+    commit_sum_us: u64,
 }
 
 impl BrokerStats {
-    pub fn new(front: &Front) -> Self {
+    pub fn new(engine: &Engine) -> Self {
+        let (front, commits) = (engine.front(), engine.commit_latencies());
         let totals = front.totals();
         Self {
             connections: front.connections(),
@@ -106,6 +111,8 @@ impl BrokerStats {
             lookup_hits: totals.lookup_hits,
             inserts: totals.inserts,
             removes: totals.removes,
+            commit_counts: commits.counts().to_vec(),
+            commit_sum_us: commits.sum_us(),
         }
     }
 }

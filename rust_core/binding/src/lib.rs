@@ -35,7 +35,7 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::activity::{list_activity, watch_mailboxes};
+    use super::activity::{latency_bounds_us, list_activity, list_groups, watch_mailboxes};
     #[pymodule_export]
     use super::broker::Broker;
     #[pymodule_export]

@@ -497,14 +497,14 @@ impl Store {
     /// What is known of the store.
     fn info(&self, py: Python<'_>) -> Result<StoreInfo> {
         self.access.enter(py, |open| {
-            let (info, waiting, refusals) = open.read(|store| {
+            let (info, waiting, refusals, syncs) = open.read(|store| {
                 let owned = |cause: Option<&str>| cause.map(str::to_owned);
                 let (now, last) = (owned(store.refusing()), owned(store.last_refusal()));
                 let refusals = (now, last, store.refused());
-                (store.info(), store.waiting(), refusals)
+                (store.info(), store.waiting(), refusals, store.syncer().latencies())
             });
             let stopped = open.durability().stopped();
-            Ok(StoreInfo::new(info, waiting, stopped, refusals, open.upkeep().failure()))
+            Ok(StoreInfo::new(info, waiting, stopped, refusals, &syncs, open.upkeep().failure()))
         })
     }
 

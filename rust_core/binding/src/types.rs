@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use mq9_core::latency::Latencies;
 use mq9_core::store;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -208,6 +209,9 @@ pub struct StoreInfo {
     last_refusal: Option<String>,
     /// How many times something was refused for such a reason.
     refused: u64,
+    /// How long syncs took: counts of each bucket.
+    sync_counts: Vec<u64>,
+    sync_sum_us: u64,
     /// What the last round of upkeep failed with, if it did.
     last_maintenance_error: Option<String>,
 }
@@ -218,6 +222,7 @@ impl StoreInfo {
         waiting: usize,
         writes_stopped: Option<String>,
         (refusing, last_refusal, refused): (Option<String>, Option<String>, u64),
+        syncs: &Latencies,
         last_maintenance_error: Option<String>,
     ) -> StoreInfo {
         StoreInfo {
@@ -232,6 +237,8 @@ impl StoreInfo {
             refusing,
             last_refusal,
             refused,
+            sync_counts: syncs.counts().to_vec(),
+            sync_sum_us: syncs.sum_us(),
             last_maintenance_error,
         }
     }

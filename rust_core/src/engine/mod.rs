@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::commands::{FETCH, Shape};
 use crate::front::{ConnId, ConnStats, Event, Front, Limits, Permissions, Terms, Totals};
+use crate::latency::Latencies;
 use crate::log::Lsn;
 use crate::partition::{Clock, DeclaredAs, DeclaredConsumer, Partition, Unread};
 use crate::protocol::{Refusal, WireOptions};
@@ -65,19 +66,19 @@ impl Engine {
     /// A client has said something: commands that are complete are carried out.
     pub fn feed(&mut self, id: ConnId, chunk: &[u8], now: Moment) {
         self.talkers.heard(id, now.mono_us);
-        let mut access = self.partition.access(now.into());
+        let mut access = self.partition.access(now);
         self.front.feed(id, chunk, &mut access, now.mono_us);
     }
 
     /// Lets a client in on these terms and goes on with what it said meanwhile.
     pub fn accept(&mut self, id: ConnId, terms: Terms, now: Moment) {
-        let mut access = self.partition.access(now.into());
+        let mut access = self.partition.access(now);
         self.front.accept(id, terms, &mut access, now.mono_us);
     }
 
     /// Other permissions from now on; subscriptions and waits they do not allow end.
     pub fn set_permissions(&mut self, id: ConnId, rules: Option<Arc<Permissions>>, now: Moment) {
-        let mut access = self.partition.access(now.into());
+        let mut access = self.partition.access(now);
         self.front.set_permissions(id, rules, &mut access);
     }
 
@@ -98,7 +99,7 @@ impl Engine {
 
     /// Makes or changes a stream that the configuration declares; nothing where streams are not served.
     pub fn declare_stream(&mut self, config: &str, now: Moment) -> Option<DeclaredAs> {
-        self.partition.declare_stream(config, now.into())
+        self.partition.declare_stream(config, now)
     }
 
     /// The same for a consumer.
@@ -107,7 +108,7 @@ impl Engine {
         consumer: &DeclaredConsumer,
         now: Moment,
     ) -> Option<DeclaredAs> {
-        self.partition.declare_consumer(consumer, now.into())
+        self.partition.declare_consumer(consumer, now)
     }
 
     /// Answers a control command once everything done so far is durable, or with a refusal of this shape if it never
@@ -139,7 +140,7 @@ impl Engine {
 
     /// Answers a request at once: only the connection that asked hears it.
     pub fn answer(&mut self, cid: u64, subject: &[u8], payload: &[u8], now: Moment) {
-        let mut access = self.partition.access(now.into());
+        let mut access = self.partition.access(now);
         self.front.answer(cid, subject, b"", b"", payload, &mut access);
     }
 
@@ -169,7 +170,7 @@ impl Engine {
 
     fn settle_with(&mut self, now: Moment, alone: Option<Clock<'_>>) {
         self.front.tick(now.mono_us);
-        let settled = self.partition.settle(now.into(), alone, &self.front);
+        let settled = self.partition.settle(now, alone, &self.front);
         for cid in self.partition.take_thirsty() {
             self.front.wait_for_room(cid);
         }
@@ -185,7 +186,7 @@ impl Engine {
         // Without a store there are still replies that promise nothing.
         self.release(settled.map(|settled| settled.acknowledged).unwrap_or_default(), now);
         if self.front.is_holding() {
-            let mut access = self.partition.access(now.into());
+            let mut access = self.partition.access(now);
             self.front.retry_held(&mut access, now.mono_us);
         }
         let pushed = settled.and_then(|of| self.partition.push(&mut self.front, &of, now.into()));
@@ -201,7 +202,7 @@ impl Engine {
             self.front.tell(told.cid, &told.subject, told.headers, &told.body);
         }
         while let Some(reply) = self.partition.next_reply(acknowledged) {
-            let mut access = self.partition.access(now.into());
+            let mut access = self.partition.access(now);
             reply.publish(|answer_to, headers, payload| {
                 let (cid, inbox) = (reply.cid, &reply.subject);
                 let shown = reply.shown_subject().unwrap_or(inbox);
@@ -258,6 +259,11 @@ impl Engine {
     /// Counters of a connection.
     pub fn stats(&self, id: ConnId) -> Option<ConnStats> {
         self.front.stats(id)
+    }
+
+    /// How long replies to messages have waited for the log.
+    pub fn commit_latencies(&self) -> &Latencies {
+        self.partition.commit_latencies()
     }
 
     /// Counters over all connections.

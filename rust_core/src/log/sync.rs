@@ -15,6 +15,7 @@ use super::Lsn;
 use super::pace::Pace;
 use crate::disk::DiskFile;
 use crate::error::{Error, Result};
+use crate::latency::Latencies;
 
 /// When an acknowledgement may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,8 @@ struct State {
     told: bool,
     /// Syncs in a row that were short.
     short: u32,
+    /// How long syncs took.
+    latencies: Latencies,
     stop: bool,
 }
 
@@ -93,6 +96,7 @@ impl Syncer {
                 told: false,
                 // Until one was not.
                 short: QUICK_SYNCS,
+                latencies: Latencies::default(),
                 stop: false,
             }),
             failure: OnceLock::new(),
@@ -191,6 +195,12 @@ impl Syncer {
     fn note_duration(&self, took: Duration) {
         let mut state = self.state();
         state.short = if took < SHORT { state.short.saturating_add(1) } else { 0 };
+        state.latencies.note(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// How long syncs took that succeeded.
+    pub fn latencies(&self) -> Latencies {
+        self.state().latencies.clone()
     }
 
     /// Everything before this position survives a power cut.

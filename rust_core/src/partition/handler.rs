@@ -263,7 +263,7 @@ impl RequestHandler {
     ) {
         let answer = Answer::Given { payload, promises: shape.is_some() };
         let shape = shape.unwrap_or(Shape::Plain);
-        self.replies.wait_for(end, Reply::new(cid, subject, shape, answer));
+        self.replies.wait_uncounted(end, Reply::new(cid, subject, shape, answer));
     }
 
     /// Gives a connection what of an inbox nobody has read, in one reply: the messages that it tells are read by it, and

@@ -21,10 +21,11 @@ pub use crate::jetstream::DeclaredConsumer;
 use crate::commands::{Shape, shape_of};
 use crate::front::{Call, Front, Handled, Handler, Listeners, Permissions, SubId, Subscribing};
 use crate::jetstream::{Announcement, ApiError, Declared, JetStream};
+use crate::latency::Latencies;
 use crate::log::{Call as CallSync, Lsn, Syncer};
 use crate::protocol::{Refusal, Reply, WireOptions};
 use crate::store::{FairLock, Store, StoreGuard};
-use crate::time::Now;
+use crate::time::{Moment, Now};
 
 /// Replies that a caller who is alone waits for the disk with. More than one keep it busy meanwhile.
 const LONE_REPLIES: usize = 1;
@@ -110,8 +111,10 @@ impl Partition {
     }
 
     /// The way to carry out commands, at one instant.
-    pub fn access(&mut self, now: Now) -> Access<'_> {
+    pub fn access(&mut self, now: Moment) -> Access<'_> {
         let Partition { store, handler, jetstream, used, .. } = self;
+        handler.replies_mut().set_now(now.mono_us);
+        let now = now.into();
         let jetstream = jetstream.as_deref_mut();
         Access { handler, jetstream, lock: store.as_deref(), store: None, used, now }
     }
@@ -127,8 +130,9 @@ impl Partition {
     }
 
     /// Makes or changes a stream that is declared; nothing where streams are not served.
-    pub fn declare_stream(&mut self, config: &str, now: Now) -> Option<DeclaredAs> {
+    pub fn declare_stream(&mut self, config: &str, now: Moment) -> Option<DeclaredAs> {
         let mut access = self.access(now);
+        let now = access.now;
         let (jetstream, store) = access.streams()?;
         Some(jetstream.declare_stream(store, config, now))
     }
@@ -137,9 +141,10 @@ impl Partition {
     pub fn declare_consumer(
         &mut self,
         consumer: &DeclaredConsumer,
-        now: Now,
+        now: Moment,
     ) -> Option<DeclaredAs> {
         let mut access = self.access(now);
+        let now = access.now;
         let (jetstream, store) = access.streams()?;
         Some(jetstream.declare_consumer(store, consumer, now))
     }
@@ -154,6 +159,11 @@ impl Partition {
         self.handler.pushes()
     }
 
+    /// How long replies to messages have waited for the log.
+    pub fn commit_latencies(&self) -> &Latencies {
+        self.handler.replies().latencies()
+    }
+
     /// Whether some reply waits for more to be durable.
     pub fn is_waiting(&self) -> bool {
         self.handler.replies().is_waiting()
@@ -164,11 +174,13 @@ impl Partition {
     /// whether a connection still listens where it has asked for messages, and can take them.
     pub fn settle(
         &mut self,
-        now: Now,
+        now: Moment,
         alone: Option<Clock<'_>>,
         listeners: &dyn Listeners,
     ) -> Option<Settled> {
         self.used = false;
+        self.handler.replies_mut().set_now(now.mono_us);
+        let (mono_us, now) = (now.mono_us, Now::from(now));
         let mut store = self.store.as_ref()?.lock_if_open()?;
         let mut more = store.tick(now);
         more |= self.handler.collect(&mut store, now);
@@ -196,7 +208,8 @@ impl Partition {
         let sleep_ms = if more { Some(0) } else { store.sleep_ms(now) };
         // Nobody waits for the disk because of the store.
         drop(store);
-        let sync_ms = self.sync_as_planned(&syncer, plan, now);
+        let (sync_ms, took) = self.sync_as_planned(&syncer, plan, now);
+        self.handler.replies_mut().set_now(mono_us.saturating_add(took));
         // What could not be written is tried again with the next round; nobody is told it is done.
         if let Err(error) = flushed.and_then(|()| syncer.check()) {
             self.handler.fail(syncer.acknowledged(), &error);
@@ -226,13 +239,15 @@ impl Partition {
         }
     }
 
-    /// How long until this is to be called again for it.
-    fn sync_as_planned(&mut self, syncer: &Syncer, plan: Plan<'_>, now: Now) -> Option<u64> {
+    /// How long until this is to be called again for it, in ms, and how long it took, in us.
+    fn sync_as_planned(&mut self, syncer: &Syncer, plan: Plan<'_>, now: Now) -> (Option<u64>, u64) {
         let due_ms = self.sync_due_ms.take();
-        match plan {
+        let again_ms = match plan {
             Plan::Here(clock) => {
+                let begin = clock();
                 syncer.sync_here(clock);
-                None
+                let took = clock().saturating_sub(begin);
+                return (None, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
             }
             Plan::Later if syncer.is_synced() => None,
             Plan::Later if due_ms.is_none_or(|due_ms| due_ms > now.mono_ms) => {
@@ -246,7 +261,8 @@ impl Partition {
             }
             // It was called when that was written, or will be.
             Plan::Thread | Plan::WithStream => None,
-        }
+        };
+        (again_ms, 0)
     }
 
     /// Goes on feeding subscriptions, if there is something to be fed. How long until this is to be called again for it.

@@ -1,10 +1,12 @@
 //! Replies that wait until what they promise is durable.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 use hashbrown::HashMap;
 
 use crate::error::Error;
+use crate::latency::Latencies;
 use crate::log::Lsn;
 use crate::protocol::Reply;
 
@@ -20,15 +22,37 @@ const SMALL_BYTES: usize = 4 << 10;
 pub struct PendingReplies {
     /// Each with the end of the log it waits for, which never descends. Mostly the next belongs at the end; polls and
     /// control commands may have ended a moment before their reply came here.
-    waiting: VecDeque<(Lsn, Reply)>,
+    waiting: VecDeque<Waiting>,
     /// They promise nothing.
     ready: VecDeque<Reply>,
     /// Bytes of all of them, and of the larger ones by connection.
     bytes: usize,
     owed: HashMap<u64, usize, foldhash::fast::RandomState>,
+    /// The instant at which things happen, in microseconds of the monotonic clock.
+    now_us: u64,
+    /// How long replies to messages have waited that have left.
+    latencies: Latencies,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    end: Lsn,
+    /// Since when, if that counts.
+    since_us: Option<NonZeroU64>,
+    reply: Reply,
 }
 
 impl PendingReplies {
+    /// What comes now, comes at this instant.
+    pub fn set_now(&mut self, mono_us: u64) {
+        self.now_us = mono_us;
+    }
+
+    /// How long replies waited for the log, of those that were to be true before they left.
+    pub fn latencies(&self) -> &Latencies {
+        &self.latencies
+    }
+
     /// Whether a connection may ask for more: neither is much owed to it, nor to all together. `most` is what it can
     /// take at once.
     pub fn has_room(&self, cid: u64, most: usize) -> bool {
@@ -53,15 +77,27 @@ impl PendingReplies {
 
     /// How many replies wait for nothing behind `end`.
     fn within(&self, end: Lsn) -> usize {
-        self.waiting.partition_point(|(waits_for, _)| *waits_for <= end)
+        self.waiting.partition_point(|waiting| waiting.end <= end)
     }
 
-    /// Holds a reply until the log is durable up to `end`.
+    /// Holds a reply until the log is durable up to `end`, and counts how long that takes.
     pub fn wait_for(&mut self, end: Lsn, reply: Reply) {
-        self.account(&reply, |all, bytes| *all += bytes);
+        let since_us = NonZeroU64::new(self.now_us);
+        self.hold(Waiting { end, since_us, reply });
+    }
+
+    /// The same for the reply to a control command, which was carried out some other time.
+    pub fn wait_uncounted(&mut self, end: Lsn, reply: Reply) {
+        self.hold(Waiting { end, since_us: None, reply });
+    }
+
+    fn hold(&mut self, held: Waiting) {
+        self.account(&held.reply, |all, bytes| *all += bytes);
         match self.waiting.back() {
-            Some((last, _)) if *last > end => self.waiting.insert(self.within(end), (end, reply)),
-            _ => self.waiting.push_back((end, reply)),
+            Some(last) if last.end > held.end => {
+                self.waiting.insert(self.within(held.end), held);
+            }
+            _ => self.waiting.push_back(held),
         }
     }
 
@@ -75,7 +111,13 @@ impl PendingReplies {
     pub fn next(&mut self, acknowledged: Lsn) -> Option<Reply> {
         let reply = match (self.ready.pop_front(), self.waiting.front()) {
             (Some(reply), _) => reply,
-            (None, Some((end, _))) if *end <= acknowledged => self.waiting.pop_front()?.1,
+            (None, Some(first)) if first.end <= acknowledged => {
+                let Waiting { since_us, reply, .. } = self.waiting.pop_front()?;
+                if let Some(since_us) = since_us {
+                    self.latencies.note(self.now_us.saturating_sub(since_us.get()));
+                }
+                reply
+            }
             _ => return None,
         };
         self.account(&reply, |all, bytes| *all -= bytes);
@@ -84,7 +126,7 @@ impl PendingReplies {
 
     /// Nothing beyond `acknowledged` will be durable: whoever was to be promised that is told why.
     pub fn fail(&mut self, acknowledged: Lsn, error: &Error) {
-        for (_, reply) in self.waiting.split_off(self.within(acknowledged)) {
+        for Waiting { reply, .. } in self.waiting.split_off(self.within(acknowledged)) {
             self.account(&reply, |all, bytes| *all -= bytes);
             let reply = reply.failed(&error.into());
             self.let_go(reply);
@@ -105,10 +147,10 @@ impl PendingReplies {
 
     /// Panics unless replies are in order and the counters are what they add up to. For tests: it looks at all of them.
     pub fn check_invariants(&self) {
-        assert!(self.waiting.iter().is_sorted_by_key(|(end, _)| *end), "order of replies");
+        assert!(self.waiting.iter().is_sorted_by_key(|waiting| waiting.end), "order of replies");
         let (mut bytes, mut owed) =
             (0, HashMap::<u64, usize, foldhash::fast::RandomState>::default());
-        for reply in self.waiting.iter().map(|(_, reply)| reply).chain(&self.ready) {
+        for reply in self.waiting.iter().map(|waiting| &waiting.reply).chain(&self.ready) {
             bytes += reply.bytes();
             if reply.bytes() >= SMALL_BYTES {
                 *owed.entry(reply.cid).or_default() += reply.bytes();

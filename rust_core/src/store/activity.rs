@@ -18,7 +18,7 @@ use crate::time::Now;
 
 /// Entries kept for a second watcher who is behind the first.
 const KEPT: usize = 1 << 16;
-/// Groups that a row tells of; of more it tells how many there are.
+/// Groups that a row tells of; of more it tells how many there are, and whoever wants them asks for them.
 const GROUPS: usize = 32;
 /// Durations are counted by powers of two of a millisecond.
 const BUCKETS: usize = 32;
@@ -167,7 +167,7 @@ pub struct Activity {
     pub dead_letter: String,
     /// How many groups it has.
     pub group_count: u64,
-    /// The first of them.
+    /// The first of them; [`Store::group_activities`] tells the others.
     pub groups: Vec<GroupActivity>,
 }
 
@@ -189,6 +189,13 @@ pub struct GroupActivity {
     /// What it has done.
     #[serde(flatten)]
     pub counts: GroupCounts,
+}
+
+impl GroupActivity {
+    /// As JSON, with the names of its fields.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
 }
 
 impl Activity {
@@ -264,7 +271,6 @@ impl Store {
         let oldest = lanes.iter().filter_map(|(_, lane)| lane.first());
         let used = lanes.iter().filter(|(_, lane)| !lane.is_empty());
         let policy = mailbox.policy();
-        let consumers = slot.consumers().into_iter().flat_map(Consumers::iter);
         Activity {
             slot: index.0,
             address: mailbox.address.to_string(),
@@ -279,11 +285,37 @@ impl Store {
             work_queue: policy.work_queue,
             dead_letter: policy.dead_letter.as_deref().unwrap_or_default().to_owned(),
             group_count: (slot.group_count() + slot.consumers().map_or(0, Consumers::len)) as u64,
-            groups: (slot.groups().map(|g| self.of_group(index, slot, g, now)))
-                .chain(consumers.map(|(_, c)| of_consumer(mailbox, c, now)))
-                .take(GROUPS)
-                .collect(),
+            groups: self.groups_from(index, slot, 0, now).take(GROUPS).collect(),
         }
+    }
+
+    /// The address in a place and its groups from number `from` on, at most `limit`: for mailboxes with more than a row
+    /// tells of. Nothing if the place is free.
+    pub fn group_activities(
+        &self,
+        place: u32,
+        from: usize,
+        limit: usize,
+        now: Now,
+    ) -> Option<(String, Vec<GroupActivity>)> {
+        let index = SlotIx(place);
+        let slot = self.state.slot(index)?;
+        let groups = self.groups_from(index, slot, from, now).take(limit).collect();
+        Some((slot.mailbox.address.to_string(), groups))
+    }
+
+    /// Groups, then consumers, but for the first ones.
+    fn groups_from<'a>(
+        &'a self,
+        index: SlotIx,
+        slot: &'a Slot,
+        from: usize,
+        now: Now,
+    ) -> impl Iterator<Item = GroupActivity> + 'a {
+        let consumers = slot.consumers().into_iter().flat_map(Consumers::iter);
+        let consumers = consumers.skip(from.saturating_sub(slot.group_count()));
+        let groups = slot.groups().skip(from).map(move |g| self.of_group(index, slot, g, now));
+        groups.chain(consumers.map(move |(_, c)| of_consumer(&slot.mailbox, c, now)))
     }
 
     fn of_group(&self, index: SlotIx, slot: &Slot, group: &GroupSlot, now: Now) -> GroupActivity {

@@ -221,3 +221,32 @@ fn a_node_that_may_not_reply_rests_until_the_stream_answers() {
     assert_eq!(driver.heard(sender).len(), 1);
     assert_eq!(driver.heard(reader).len(), 1);
 }
+
+#[test]
+fn how_long_syncs_took_and_replies_waited_is_counted() {
+    let mut driver = Driver::new();
+    driver.store().sync().unwrap();
+    let client = driver.client();
+    let counted = |driver: &Driver| {
+        let commits = driver.engine.commit_latencies();
+        (commits.counts().iter().sum::<u64>(), commits.sum_us())
+    };
+    let (before, us) = counted(&driver);
+    send(&mut driver, client, Duration::from_micros(700));
+    // The caller has waited for the disk itself: that counts, too.
+    let (count, sum) = counted(&driver);
+    assert_eq!(count - before, 1);
+    assert!(sum - us >= 700, "{} us", sum - us);
+    assert_eq!(driver.store().syncer().latencies().counts().iter().sum::<u64>(), 1);
+    assert_eq!(driver.store().syncer().latencies().sum_us(), 700);
+    // Two replies wait for the sync of somebody else.
+    let (before, us) = counted(&driver);
+    driver.request(client, "SEND.m", "", b"x");
+    driver.request(client, "SEND.m", "", b"y");
+    settle_alone(&mut driver, Duration::ZERO);
+    assert_eq!(counted(&driver), (before, us), "they have not left");
+    driver.pass_ms(5);
+    let (count, sum) = counted(&driver);
+    assert_eq!(count - before, 2);
+    assert!(sum - us >= 2 * 5_000, "{} us", sum - us);
+}

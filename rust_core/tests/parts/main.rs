@@ -21,6 +21,7 @@ mod group_model;
 mod group_ranges;
 mod json;
 mod lane;
+mod latency;
 mod position;
 mod router_model;
 mod timer_wheel;

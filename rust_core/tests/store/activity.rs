@@ -176,3 +176,29 @@ fn lag_is_counted_right_in_long_lanes_with_gaps() {
         assert_eq!(rows[0].groups[0].lag, lag);
     }
 }
+
+#[test]
+fn groups_beyond_those_of_a_row_are_told_in_pages() {
+    let mut store = open();
+    create(&mut store, "a");
+    send(&mut store, "a", Level::NORMAL);
+    for number in 0..80 {
+        let group = format!("g{number:02}");
+        store.fetch(Fetch::group("a", &group, 1), at(3)).unwrap();
+    }
+    let (rows, _) = store.activities(0, 1, at(4));
+    assert_eq!((rows[0].group_count, rows[0].groups.len()), (80, 32));
+    let mut names: Vec<_> = rows[0].groups.iter().map(|group| group.name.clone()).collect();
+    loop {
+        let (address, page) = store.group_activities(rows[0].slot, names.len(), 30, at(4)).unwrap();
+        assert_eq!(address, "a");
+        assert!(page.iter().all(|group| group.outstanding == 1));
+        names.extend(page.iter().map(|group| group.name.clone()));
+        if page.len() < 30 {
+            break;
+        }
+    }
+    assert_eq!(names, (0..80).map(|number| format!("g{number:02}")).collect::<Vec<_>>());
+    store.remove_mailbox("a", at(5)).unwrap();
+    assert_eq!(store.group_activities(rows[0].slot, 0, 30, at(5)), None);
+}

@@ -74,15 +74,22 @@ async function refresh() {
     if (!session.role) await readSession();
     if (session.role !== 'none') {
       const state = await get('/v1/state', {}, abort.signal);
+      if (turn !== page.turn) return;
+      // Known also if the view cannot be had: a broker that is gone answers nothing else.
+      Object.assign(page, { state, serverGone: 0 });
       const data = await view().load(context, abort.signal);
       if (turn !== page.turn) return;
-      Object.assign(page, { state, data, problem: null, serverGone: 0, at: Date.now() });
+      Object.assign(page, { data, problem: null, at: Date.now() });
     }
   } catch (error) {
     if (turn !== page.turn || error.name === 'AbortError') return;
     if (error instanceof ServerGone) page.serverGone ||= Date.now() / 1000;
     else if (error instanceof Refused && error.status === 401) await signedOut();
-    else { page.problem = error; page.serverGone = 0; }
+    else if (error.status === 503 && page.data && page.state) {
+      // The banner says it; what is shown is from before.
+      page.state.broker.gone_since ||= Date.now() / 1000;
+      Object.assign(page, { problem: null, serverGone: 0 });
+    } else { page.problem = error; page.serverGone = 0; }
   } finally {
     clearTimeout(late);
   }

@@ -1,7 +1,7 @@
 // Charts of the last half hour: lines from zero, a gap where nothing is known.
 
 import { el, svg } from './dom.js';
-import { clock, count, duration, levelColour, levelName, rate } from './format.js';
+import { clock, count, duration, levelColour, levelName, rate as perSecond } from './format.js';
 
 const WIDTH = 380, HEIGHT = 156, LEFT = 40, RIGHT = 8, TOP = 8, BOTTOM = 20;
 
@@ -16,36 +16,37 @@ function line(points, x, y, field) {
   for (const point of points) {
     const value = point[field];
     if (value == null) { pen = 'M'; continue; }
-    path += `${pen}${x(point.time).toFixed(1)} ${y(value).toFixed(1)}`;
+    // One alone between two gaps is a dot.
+    path += `${pen}${x(point.time).toFixed(1)} ${y(value).toFixed(1)}${pen === 'M' ? 'h.01' : ''}`;
     pen = 'L';
   }
   return path;
 }
 
 // `fields` are [field, word, class] for each line.
-export function lines(points, fields, title) {
+export function lines(points, fields, title, show = perSecond, unit = 'per second') {
   const values = points.flatMap((point) => fields.map(([field]) => point[field])).filter((value) => value != null);
   const last = [...points].reverse().find((point) => fields.some(([field]) => point[field] != null)) || {};
-  if (values.length < 2) return el('div', { class: 'void note' }, 'The first points come in a few seconds.');
+  if (values.length < 2) return el('div', { class: 'void note' }, points.length < 3 ? 'The first points come in a few seconds.' : 'Nothing happened in this time.');
   const [from, to] = [points[0].time, points[points.length - 1].time];
   const most = ceiling(Math.max(...values) * 1.04);
   const x = (time) => LEFT + (WIDTH - LEFT - RIGHT) * (time - from) / Math.max(to - from, 1);
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / most);
   const grid = [0, 0.5, 1].map((part) => [
     svg('line', { class: 'grid', x1: LEFT, x2: WIDTH - RIGHT, y1: y(most * part), y2: y(most * part) }),
-    svg('text', { x: LEFT - 8, y: y(most * part) + 4, 'text-anchor': 'end' }, rate(most * part)),
+    svg('text', { x: LEFT - 8, y: y(most * part) + 4, 'text-anchor': 'end' }, show(most * part)),
   ]);
   const times = [0.15, 0.5, 0.85].map((part) => {
     const time = from + (to - from) * part;
     return svg('text', { x: x(time), y: HEIGHT - 3, 'text-anchor': 'middle' }, clock(time).slice(0, to - from < 600 ? 8 : 5));
   });
   const drawn = fields.map(([field, , kind]) => svg('path', { class: kind, d: line(points, x, y, field) }));
-  const words = fields.map(([field, word]) => `${word} ${rate(last[field])} per second`).join(', ');
-  const label = `${title} over ${duration(to - from)}. Now: ${words}. Highest: ${rate(Math.max(...values))}.`;
+  const words = fields.map(([field, word]) => `${word} ${show(last[field])} ${unit}`).join(', ');
+  const label = `${title} over ${duration(to - from)}. Now: ${words}. Highest: ${show(Math.max(...values))}.`;
   return [
     el('div', { class: 'chart' }, svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'img', 'aria-label': label }, grid, times, drawn)),
     el('div', { class: 'legend' }, fields.map(([field, word, kind]) =>
-      el('span', null, kind === 'strong' ? '— ' : '┄ ', `${word} `, el('b', null, rate(last[field]))))),
+      el('span', null, kind === 'strong' ? '— ' : '┄ ', `${word} `, el('b', null, show(last[field]))))),
   ];
 }
 

@@ -18,6 +18,8 @@ export function count(n) {
 }
 export const whole = (n) => (n == null ? '–' : Math.round(n).toLocaleString('en-US'));
 export const rate = (n) => (n == null ? '–' : n === 0 ? '0' : n < 10 ? n.toFixed(1) : count(n));
+// Milliseconds, as short as they can be told apart.
+export const millis = (ms) => (ms == null ? '–' : ms >= 1000 ? `${(ms / 1000).toFixed(1)} s` : ms >= 10 ? `${Math.round(ms)} ms` : ms ? `${ms.toFixed(ms < 1 ? 2 : 1)} ms` : '0');
 export const plural = (n, word) => `${count(n)} ${word}${n === 1 ? '' : 's'}`;
 
 export function size(bytes) {

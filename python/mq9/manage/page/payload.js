@@ -3,7 +3,9 @@
 import { el, icon } from './dom.js';
 import { shown, size } from './format.js';
 
-const FIRST = 64 * 1024;
+export const FIRST = 64 * 1024;
+// More than this is for a program to look at: it can be had as a file.
+const MOST = 1024 * 1024;
 const chosen = { as: null };
 
 export function bytesOf(message) {
@@ -41,32 +43,40 @@ export function preview(message) {
   return text ? shown(text) : el('span', { class: 'zero' }, 'empty');
 }
 
-export function payload(message, redraw, whole) {
+// `load` gives the message with all of its payload, of which this one may have only the beginning.
+export function payload(message, redraw, whole, load) {
   const bytes = bytesOf(message);
+  const total = message.bytes ?? bytes.length;
+  const complete = async () => (message.cut ? load() : message);
   const { text, json } = parsed(message, bytes);
   const ways = [json !== undefined && 'JSON', text !== undefined && 'Text', 'Hex'].filter(Boolean);
   const as = ways.includes(chosen.as) ? chosen.as : ways[0];
   const all = as === 'JSON' ? json : as === 'Text' ? text : null;
-  const long = as === 'Hex' ? bytes.length > FIRST / 4 : all.length > FIRST;
+  const long = message.cut || (as === 'Hex' ? bytes.length > FIRST / 4 : all.length > FIRST);
   const part = as === 'Hex' ? hex(whole ? bytes : bytes.slice(0, FIRST / 4)) : lined(whole ? all : all.slice(0, FIRST));
   return el('div', { class: 'payload' },
     el('div', { class: 'tools' },
-      el('span', { class: 'note third' }, size(bytes.length)), el('span', { class: 'grow' }),
+      el('span', { class: 'note third' }, size(total)), el('span', { class: 'grow' }),
       el('span', { class: 'choice small', role: 'group', 'aria-label': 'Show the payload as' }, ways.map((way) =>
         el('button', { type: 'button', 'aria-pressed': String(way === as), onclick: () => { chosen.as = way; redraw(); } }, way))),
-      el('button', { type: 'button', class: 'button small quiet', onclick: () => copy(text === undefined ? hex(bytes) : text) }, icon('copy'), 'Copy'),
-      el('button', { type: 'button', class: 'button small quiet', onclick: () => download(message, bytes) }, 'Download')),
+      el('button', { type: 'button', class: 'button small quiet', onclick: async () => copyPayload(await complete()) }, icon('copy'), 'Copy'),
+      el('button', { type: 'button', class: 'button small quiet', onclick: async () => download(await complete()) }, 'Download')),
     bytes.length ? el('pre', { tabindex: '0', 'aria-label': 'Payload' }, el('bdi', null, part)) : el('p', { class: 'void note' }, 'The payload is empty.'),
-    long && !whole ? el('div', { class: 'foot' }, `The first 64 KiB of ${size(bytes.length)}.`,
-      el('button', { type: 'button', class: 'button small', onclick: () => redraw(true) }, 'Show all')) : null);
+    long && !whole ? el('div', { class: 'foot' }, `The first ${as === 'Hex' ? '16' : '64'} KiB of ${size(total)}.`,
+      total > MOST ? ' Download it to see the rest.' : el('button', { type: 'button', class: 'button small', onclick: () => redraw(true) }, 'Show all')) : null);
 }
 
 export async function copy(text) {
   try { await navigator.clipboard.writeText(text); say('Copied'); } catch { say('The browser does not allow copying here'); }
 }
 
-function download(message, bytes) {
-  const link = el('a', { href: URL.createObjectURL(new Blob([bytes])), download: `message-${message.msg_id ?? 'dead'}.bin` });
+function copyPayload(message) {
+  const bytes = bytesOf(message), { text } = parsed(message, bytes);
+  return copy(text === undefined ? hex(bytes) : text);
+}
+
+function download(message) {
+  const link = el('a', { href: URL.createObjectURL(new Blob([bytesOf(message)])), download: `message-${message.msg_id ?? 'dead'}.bin` });
   link.click();
   URL.revokeObjectURL(link.href);
 }

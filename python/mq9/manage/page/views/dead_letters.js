@@ -5,14 +5,17 @@ import { dialog, replay } from '../dialogs.js';
 import { el, icon } from '../dom.js';
 import { ago, count, exact, level, levelNumber, name, plural, shown, size } from '../format.js';
 import { LIMIT, choice, empty, head, offsetOf, pages, pairs, panel, table } from '../parts.js';
-import { payload, say } from '../payload.js';
+import { FIRST, payload, say } from '../payload.js';
 
 const REASONS = { terminated: 'Given up by a worker', max_deliver: 'Delivered too often without an acknowledgement' };
 const reasonText = (reason) => REASONS[reason] || shown(reason || 'no reason given');
 const NONE = { id: '', page: '', reason: '', queue: '' };
 
 async function act(context, work, text) {
-  try { await work(); say(text); context.held.wrong = ''; } catch (error) { context.held.wrong = error.message; }
+  // The second click of two is not a second wish.
+  if (context.held.acting) return;
+  context.held.acting = true;
+  try { await work(); say(text); context.held.wrong = ''; } catch (error) { context.held.wrong = error.message; } finally { context.held.acting = false; }
   context.refresh();
 }
 
@@ -59,6 +62,12 @@ function letters(data, context) {
 function one(letter, context) {
   const headers = Object.entries(letter.headers || {}).filter(([key]) => !key.startsWith('mq9-dead-')).map(([key, values]) => [shown(key), el('bdi', null, shown(values.join(', ')))]);
   const where = path('dead-letters', letter.id);
+  const { held } = context, load = () => get(where);
+  const redraw = async (all) => {
+    held.all = all ? letter.id : null;
+    if (all && letter.cut) held.whole = await load();
+    context.redraw();
+  };
   const resolve = () => dialog({
     title: 'Mark it as resolved?', body: el('p', { class: 'second' }, 'It leaves this list and is not sent again. Resolved letters are kept for seven days.'),
     keep: 'Leave it', button: 'Mark 1 as resolved', done: context.refresh, act: async () => { await ask('PATCH', where, { resolved: true }); return 'Resolved'; },
@@ -70,7 +79,7 @@ function one(letter, context) {
   context.held.wrong ? el('p', { class: 'wrong foot', role: 'alert' }, shown(context.held.wrong)) : null,
   pairs([['why', reasonText(letter.error)], ['group', el('bdi', null, shown(letter.group))], ['goes back to', el('code', null, shown(letter.subject))], ['tries', String(letter.attempts)],
     ['failed', exact(letter.last_failed)], ['resolved', letter.resolved ? `${shown(letter.how || '')} by ${shown(letter.by || 'this machine')}` : null], ...headers]),
-  letter.payload == null ? null : payload(letter, (all) => { context.held.all = all ? letter.id : null; context.redraw(); }, context.held.all === letter.id));
+  letter.payload == null ? null : payload(held.whole?.id === letter.id ? held.whole : letter, redraw, held.all === letter.id, load));
 }
 
 export const deadLetters = {
@@ -81,7 +90,7 @@ export const deadLetters = {
     const listed = found.dead_letters;
     let letter = listed.find((each) => each.id === id) || listed[0] || null;
     // It may have been resolved meanwhile: then there is none to show.
-    if (letter && resolved !== 'true') letter = await get(path('dead-letters', letter.id), {}, signal).catch(() => null);
+    if (letter && resolved !== 'true') letter = await get(path('dead-letters', letter.id), { preview: FIRST }, signal).catch(() => null);
     const { job } = context.held;
     if (job && !job.done) context.held.job = await get(path('dead-letters', 'jobs', job.job), {}, signal).catch(() => null);
     return { letters: listed, total: found.total, reasons: all.reasons, open: all.total, letter };

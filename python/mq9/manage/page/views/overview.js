@@ -3,7 +3,7 @@
 import { get } from '../api.js';
 import { levels, lines } from '../charts.js';
 import { el, icon } from '../dom.js';
-import { ago, count, rate, shown, size, whole } from '../format.js';
+import { ago, count, millis, plural, rate, shown, size, whole } from '../format.js';
 import { empty, head, numbers, panel, queueLink, queueTable } from '../parts.js';
 
 const MOST = 5;
@@ -37,12 +37,12 @@ export const overview = {
       el('div', { class: 'columns three' },
         panel(el('h2', null, 'Messages per second'), lines(series, [['sent', 'in', 'strong'], ['delivered', 'out', 'weak']], 'Messages per second')),
         panel([el('h2', null, 'Waiting, by priority'), el('span', { class: 'grow' }), el('span', { class: 'note third' }, 'each on its own scale')], levels(series, data.levels)),
-        panel(el('h2', null, 'Acknowledged per second'), lines(series, [['acked', 'acknowledged', 'strong'], ['redelivered', 'given again', 'weak']], 'Acknowledged per second'))),
+        panel(el('h2', null, 'Time until safe on disk'), lines(series, [['commit_p99', '99 of 100 within', 'strong'], ['commit_p50', 'half within', 'weak']], 'Time until replies were true', millis, ''))),
       panel([el('h2', null, 'Falling behind'), el('span', { class: 'note third' }, 'worst outlook first'), el('span', { class: 'grow' }), el('a', { class: 'note second', href: '/queues' }, 'All queues')],
         data.behind.length ? queueTable(data.behind, context) : empty('No queue falls behind', el('p', null, 'Every group has been given what there is for it.'))),
       el('dl', { class: 'panel facts' }, [
-        ['Up', broker.uptime], ['Sync', broker.sync], ['Memory', size(broker.memory)],
-        ['Log', broker.store ? `${size(broker.store.log_bytes)} in ${count(broker.store.segments)} segments` : '–'],
+        ['Up', broker.uptime], ['Sync', n.sync_p99 == null ? broker.sync : `${broker.sync}, ${millis(n.sync_p50)} at the median, ${millis(n.sync_p99)} at p99`], ['Memory', size(broker.memory)],
+        ['Log', broker.store ? `${size(broker.store.log_bytes)} in ${plural(broker.store.segments, 'segment')}` : '–'],
         ['Still needed', broker.store ? size(broker.store.live_bytes) : '–'],
         ['Damage found', broker.damage ? count(broker.damage) : 'none'],
         ['Connections', `${count(data.counts.connections)}, ${broker.slow_consumers ? `${count(broker.slow_consumers)} cut off as slow` : 'none slow'}`],

@@ -5,7 +5,7 @@ import { dialog, purge, remove, send } from '../dialogs.js';
 import { el, icon } from '../dom.js';
 import { ago, count, duration, exact, level, levelColour, levelName, levelNumber, name, outlook, plural, rate, shown, size, whole, zero } from '../format.js';
 import { LIMIT, choice, empty, members, numbers, pairs, panel, table } from '../parts.js';
-import { copy, payload, preview } from '../payload.js';
+import { FIRST, copy, payload, preview } from '../payload.js';
 
 function lanes(data) {
   const most = Math.max(...Object.values(data.lanes), 1);
@@ -56,18 +56,27 @@ function messages(data, context) {
     el('div', null, table('Messages', [['Id', 'number'], ['Priority'], [due, 'number'], ['Payload']], rows),
       show === 'newest' ? null : el('div', { class: 'foot' }, `${list.length} shown`, el('span', { class: 'grow' }),
         el('button', { type: 'button', class: 'button small', disabled: !context.query.after, onclick: () => context.set({ after: '', msg: '' }) }, 'From the start'),
-        el('button', { type: 'button', class: 'button small', disabled: list.length < LIMIT, onclick: () => context.set({ after: last, msg: '' }) }, 'Next'))),
+        el('button', { type: 'button', class: 'button small', disabled: list.length < LIMIT && !data.more, onclick: () => context.set({ after: last, msg: '' }) }, 'Next'))),
     one(chosen, context)) : empty('No messages here', el('p', null, show === 'delayed' ? 'None waits to become due.' : 'Send one, or wait.')));
 }
 
-function one(message, context) {
+function one(found, context) {
+  const { held, query } = context;
+  const delayed = query.show === 'delayed' ? true : undefined;
+  const load = () => get(path('queues', query.name, 'messages', found.msg_id), { delayed });
+  const message = held.whole?.msg_id === found.msg_id ? held.whole : found;
+  const redraw = async (all) => {
+    held.all = all ? found.msg_id : null;
+    if (all && found.cut) held.whole = await load();
+    context.redraw();
+  };
   const headers = Object.entries(message.headers || {}).map(([key, values]) => [shown(key), el('bdi', null, shown(values.join(', ')))]);
   return el('div', { class: 'payload' },
     el('div', { class: 'tools' }, el('b', { class: 'code' }, String(message.msg_id)), level(levelNumber(message.priority), message.priority), el('span', { class: 'grow' }),
       context.steers && context.query.show !== 'delayed' ? el('button', { type: 'button', class: 'button small quiet', disabled: !context.canChange, onclick: () => deleteOne(message, context) }, 'Delete…') : null),
     pairs([['sent', message.create_time ? [ago(message.create_time, context.now), ', ', exact(message.create_time)] : null],
       ['key', message.key ? el('bdi', null, shown(message.key)) : null], ['tags', message.tags ? shown(message.tags.join(', ')) : null], ...headers]),
-    payload(message, (all) => { context.held.all = all ? message.msg_id : null; context.redraw(); }, context.held.all === message.msg_id));
+    payload(message, redraw, held.all === message.msg_id, load));
 }
 
 function deleteOne(message, context) {
@@ -83,11 +92,11 @@ export const queue = {
     const { name: address = '', show = 'newest', after, kind } = context.query;
     const details = await get(path('queues', address), { kind }, signal);
     if (details.kind === 'stream') return { ...details, messages: [] };
-    const wanted = { limit: LIMIT, after };
+    const wanted = { limit: LIMIT, after, preview: FIRST };
     if (show !== 'newest') wanted[show] = true;
     const found = await get(`${path('queues', address)}/messages`, wanted, signal);
     // The newest is what one looks for first.
-    return { ...details, messages: show === 'newest' ? found.messages.reverse() : found.messages };
+    return { ...details, more: found.more, messages: show === 'newest' ? found.messages.reverse() : found.messages };
   },
   draw(data, context) {
     const button = (word, act, kind = '') => el('button', { type: 'button', class: `button ${kind}`, disabled: !context.canChange, onclick: act }, kind ? icon('send') : null, word);

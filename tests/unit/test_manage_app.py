@@ -1,0 +1,41 @@
+"""What the REST interface says when something is wrong with a request, or with itself."""
+
+import re
+
+import pytest
+from starlette.testclient import TestClient
+
+from mq9.manage.app import make_app
+from mq9.manage.settings import Settings
+
+
+@pytest.fixture
+def client() -> TestClient:
+    app = make_app(Settings())
+
+    async def fail() -> None:
+        raise LookupError("nobody has thought of this")
+
+    app.add_api_route("/fail", fail)
+    # Not begun: there is no broker, and none is needed.
+    return TestClient(app, base_url="http://127.0.0.1:8055", client=("127.0.0.1", 9))
+
+
+def test_a_failure_nobody_has_thought_of_is_a_problem_too(
+    client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = client.get("/fail")
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "nobody" not in answer.text
+    assert "nobody has thought of this" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["Desk", "a..b", ".a", "a.", "$own", "a_b", "a" * 129])
+def test_the_document_says_what_no_mailbox_is_called(client: TestClient, name: str) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    [given] = paths["/v1/queues/{name}/purge"]["post"]["parameters"]
+    schema = given["schema"]
+    fits = re.search(schema["pattern"], name) and len(name) <= schema["maxLength"]
+    assert not fits
+    assert re.search(schema["pattern"], "agent.7.inbox")
