@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+_PICTURE = re.compile(r"^!\[([^\]]+)\]\(([^)]+\.png)\)$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#]+)(?:#[^)]*)?\)")
 
 
@@ -20,10 +21,10 @@ def on_config(config: Any) -> None:  # noqa: ANN401
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:  # noqa: ANN401
-    """Files of the repository that are no pages are named, not linked."""
+    """Files that are no pages are named, not linked; pictures open in full size."""
 
     def named(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join("docs", page.file.src_uri, "..", link[2]))
         return link[0] if target.startswith("docs/") else f"{link[1]} (`{target}`)"
 
-    return _LINK.sub(named, markdown)
+    return _PICTURE.sub(r"[![\1](\2)](\2)", _LINK.sub(named, markdown))
