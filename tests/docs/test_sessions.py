@@ -37,6 +37,25 @@ ELSEWHERE = {
     "docs/protocol.md": "tests/docs/test_protocol_page.py",
 }
 
+# What runs the programs and queries of a page, besides those that its session saves and starts.
+PROGRAMS = {
+    ("README.md", "python"): ("integration/test_client_docs.py", "unit/test_store_docs.py"),
+    ("docs/client.md", "python"): ("integration/test_client_docs.py",),
+    ("docs/export.md", "python"): ("integration/test_export_docs.py",),
+    ("docs/files.md", "python"): ("docs/test_files_page.py",),
+    ("docs/guides/push.md", "java"): ("docs/test_push_page.py",),
+    ("docs/langchain.md", "python"): ("langchain/test_langchain.py",),
+    ("docs/mcp.md", "json"): ("mcp/test_mcp.py",),
+    ("docs/migrate-robustmq.md", "python"): ("compat/test_compat.py",),
+    ("docs/registry.md", "python"): ("docs/test_registry_page.py",),
+    ("docs/spark.md", "python"): ("spark/test_batch_and_stream.py",),
+    ("docs/spark.md", "sql"): ("spark/test_batch_and_stream.py",),
+    ("docs/store.md", "python"): ("unit/test_store_docs.py",),
+    ("docs/testing.md", "python"): ("docs/test_testing_page.py",),
+}
+# Commands are those of the test above, configurations those of test_configurations.py.
+OTHERS = {"", "bash", "conf", "console", "hocon", "sh"}
+
 # What commands that nobody runs begin with, and why nobody does.
 INSTALLS = "installs: `make test-wheel` does it, with the wheel and with the clone"
 NOT_RUN = {
@@ -125,3 +144,25 @@ def test_every_command_of_every_page_is_run_or_says_why_not() -> None:
     assert missing == []
     for page_name, runner in ELSEWHERE.items():
         assert Path(page_name).name in (ROOT / runner).read_text("utf-8"), page_name
+
+
+def test_every_program_of_every_page_is_run() -> None:
+    known: set[tuple[str, str]] = set()
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        name = str(page.relative_to(ROOT))
+        text = page.read_text("utf-8")
+        found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+        for language, block in found:
+            if language in OTHERS:
+                continue
+            saved = name in SESSIONS and re.match(r"# (\w+\.py)\n", block)
+            if saved:
+                assert f"python {saved[1]}" in text, f"{name} saves {saved[1]} and never starts it"
+            else:
+                known.add((name, language))
+    assert known == PROGRAMS.keys()
+    for (name, language), runners in PROGRAMS.items():
+        for runner in runners:
+            source = (ROOT / "tests" / runner).read_text("utf-8")
+            assert Path(name).name in source, (name, runner)
+            assert language in source, (name, runner)
