@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 _PICTURE = re.compile(r"^!\[([^\]]+)\]\(([^)]+\.png)\)$", re.MULTILINE)
-_LISTED = re.compile(r"^\| (?:\[[^]]+\]\(([^)]+)\)|`(\w+/)`) \| ([^|]+) \| ([^|]+\?) \|$", re.MULTILINE)
+_LISTED = re.compile(
+    r"^\| (?:\[[^]]+\]\(([^)]+)\)|`(\w+/)`) \| ([^|]+) \| ([^|]+\?) \|$", re.MULTILINE
+)
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#]+)(?:#[^)]*)?\)")
 
 
@@ -30,7 +32,7 @@ def asked(listed: str, page: str) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:  # noqa: ANN401
-    """Each page says who it is for. Files that are no pages are named, not linked; pictures open in full size."""
+    """Pages say who they are for, files that are no pages are named, pictures open in full size."""
 
     def named(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join("docs", page.file.src_uri, "..", link[2]))
