@@ -184,7 +184,7 @@ class Mq9Client:
         num_msgs: int = 100,
         max_wait_ms: int = 500,
     ) -> list[Message]:
-        """Messages by priority, then in the order they came."""
+        """Return messages by priority, then by age."""
         given = await self._client.fetch(
             mail_address,
             group=group_name,
@@ -198,7 +198,7 @@ class Mq9Client:
         return [_message(message) for message in given]
 
     async def ack(self, mail_address: str, group_name: str, msg_id: int) -> None:
-        """A message is done, and all that were fetched before it."""
+        """Confirm a message and all that were fetched before it."""
         await self._client.ack(address=mail_address, group=group_name, msg_ids=[msg_id])
 
     async def consume(
@@ -325,15 +325,15 @@ class Mq9Client:
         await self._client.delete(mail_address, msg_id)
 
     async def agent_register(self, agent_card: Mapping[str, Any]) -> None:
-        """Enter an agent in the registry."""
+        """Register an agent."""
         await self._client.register(agent_card)
 
     async def agent_unregister(self, mailbox: str) -> None:
-        """Take an agent out of the registry."""
+        """Remove an agent from the registry."""
         await self._client.unregister(mailbox)
 
     async def agent_report(self, report: Mapping[str, Any]) -> None:
-        """Tell that an agent is alive and what it does."""
+        """Report that an agent is alive, and what it does."""
         await self._client.report(report)
 
     async def agent_discover(
@@ -344,7 +344,7 @@ class Mq9Client:
         limit: int = 20,
         page: int = 1,
     ) -> list[dict[str, Any]]:
-        """Cards of agents, best match first."""
+        """Find cards of agents, best match first."""
         return list(await self._client.discover(text, semantic=semantic, limit=limit, page=page))
 
 

@@ -22,11 +22,11 @@ Tool = Callable[..., Coroutine[Any, Any, str]]
 
 
 class Toolkit:
-    """The tools of one agent; it connects with the first call.
+    """The tools of one agent; it connects at the first call.
 
-    Tools can be called from any thread and any event loop, with `invoke` and with `ainvoke`. Who
-    the agent is to the broker is said by the options, which are those of `mq9.Client`. With an
-    `inbox`, tools whose call names no mailbox use that one; it is made if it is missing.
+    Tools can be called from any thread and any event loop, with `invoke` and `ainvoke`. The options
+    are those of `mq9.Client`: they say who the agent is. `inbox` is the mailbox that tools use when
+    their call names none. It is created if it is missing.
     """
 
     def __init__(

@@ -39,12 +39,12 @@ _MODELS_LOAD_S = 5.0
 class Client(PushMethods):
     """A connection to a broker; all times are in seconds.
 
-    The broker is at `url`, at the first of several that answers, or where the environment variable
-    `MQ9_URL` says.
+    `url` is the broker, or a list of brokers of which the first that answers is used. Without it,
+    the environment variable `MQ9_URL` counts, then `nats://127.0.0.1:4222`.
 
-    Use it with `async with`, or call `connect` and `close`. If the connection breaks it comes
-    back by itself: requests under way fail with `ConnectionLost`, later ones wait for the
-    connection up to their timeout.
+    Use it with `async with`, or call `connect` and `close`. A broken connection is opened again.
+    Requests under way then fail with `ConnectionLost`; later ones wait for the connection, up to
+    their timeout.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Client(PushMethods):
         inbox_prefix: str = "_INBOX",
     ) -> None:
         self.timeout = timeout
-        """How long a request may take where its call does not say."""
+        """How long a request may take, unless its call has a `timeout`."""
         access = Access(
             user=user,
             password=password,
@@ -86,7 +86,7 @@ class Client(PushMethods):
 
     @property
     def nats(self) -> Nats:
-        """The connection underneath, for plain publish and subscribe; another after it broke."""
+        """The NATS connection, for plain publish and subscribe. Another one after it broke."""
         return self._wire.connection
 
     async def connect(self) -> Self:
@@ -118,9 +118,9 @@ class Client(PushMethods):
         timeout: float | None = None,
         **policy: Unpack[MailboxPolicy],
     ) -> str:
-        """Create a mailbox and return its address; without a name the broker makes one up.
+        """Create a mailbox and return its address. Without a name the broker generates one.
 
-        With `exist_ok` a mailbox that is there is fine, if what is given here holds of it.
+        With `exist_ok` the mailbox may exist already, if it has the settings given here.
         """
         body = {"name": name, **policy_fields(policy), "exist_ok": exist_ok or None}
         answer = await self._ask("MAILBOX.CREATE", body, timeout)
@@ -133,7 +133,7 @@ class Client(PushMethods):
         timeout: float | None = None,
         **policy: Unpack[MailboxPolicy],
     ) -> tuple[str, str]:
-        """The same with the token of the mailbox, which shows later that it is yours."""
+        """Create a mailbox and return its address and its token, which proves that it is yours."""
         body = {"name": name, **policy_fields(policy), "token": True}
         answer = await self._ask("MAILBOX.CREATE", body, timeout)
         return str(answer["mail_address"]), str(answer["token"])
@@ -146,7 +146,7 @@ class Client(PushMethods):
         timeout: float | None = None,
         **policy: Unpack[MailboxPolicy],
     ) -> None:
-        """Change what is named of a mailbox's policy. Operators need no `token`."""
+        """Change the given settings of a mailbox. Operators need no `token`."""
         body = {**policy_fields(policy), "token": token}
         await self._ask(f"MAILBOX.UPDATE.{_address(address)}", body, timeout)
 
@@ -160,7 +160,7 @@ class Client(PushMethods):
     async def remove_mailbox(
         self, address: str, *, token: str | None = None, timeout: float | None = None
     ) -> None:
-        """Remove a mailbox with all that is in it. Operators need no `token`."""
+        """Remove a mailbox with its messages and groups. Operators need no `token`."""
         await self._ask(f"MAILBOX.REMOVE.{_address(address)}", {"token": token}, timeout)
 
     async def send(
@@ -178,10 +178,10 @@ class Client(PushMethods):
         id: str | None = None,  # noqa: A002
         timeout: float | None = None,
     ) -> int | None:
-        """Store a message durably and return its `msg_id`; None if it is delayed.
+        """Store a message durably and return its `msg_id`, or None if it is delayed.
 
-        A message is `bytes` or text, or with `json` any value that JSON can write. With an `id`, a
-        send that is made again gives the same `msg_id` and stores nothing.
+        The payload is `bytes` or text; `json` sends any value that JSON can write. With an `id`, a
+        repeated send returns the same `msg_id` and stores nothing.
         """
         message = NewMessage(payload, priority, key, tags, delay, ttl, headers or {}, json, id)
         data, fields = message.encoded()
@@ -201,7 +201,7 @@ class Client(PushMethods):
         window: int = 1024,
         timeout: float | None = None,
     ) -> list[int | None]:
-        """Store many messages, in order, without waiting for each; their `msg_id`s.
+        """Store many messages in order, without waiting for each, and return their `msg_id`s.
 
         If some are not stored, `PartlySent` says which and why. Each may take `timeout`.
         """
@@ -232,9 +232,9 @@ class Client(PushMethods):
         format: Format = "raw",  # noqa: A002
         timeout: float | None = None,
     ) -> list[Message]:
-        """Messages by priority, then in the order they came; waits up to `max_wait` for the first.
+        """Return messages by priority, then by age. Waits up to `max_wait` for the first one.
 
-        With a `group` the broker remembers what was given out until it is acknowledged.
+        With a `group` the broker remembers deliveries until they are acknowledged.
         """
         fetch = Fetch(
             address=_address(address),
@@ -263,9 +263,9 @@ class Client(PushMethods):
         only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Messages are done, and all that the same member was given before them unless `only`.
+        """Confirm messages, and all that the same member got before them, unless `only` is set.
 
-        No messages are nothing to do.
+        Without any message it does nothing.
         """
         await self._acknowledge(messages, address, group, msg_ids, {"only": only or None}, timeout)
 
@@ -278,7 +278,7 @@ class Client(PushMethods):
         delay: Span = 0,
         timeout: float | None = None,
     ) -> None:
-        """Messages are not done: the group is given them again, after `delay`."""
+        """Give messages back: the group gets them again, after `delay`."""
         fields = {"kind": "nak", "delay_ms": milliseconds("delay", delay) or None}
         await self._acknowledge(messages, address, group, msg_ids, fields, timeout)
 
@@ -290,7 +290,7 @@ class Client(PushMethods):
         msg_ids: Sequence[int] = (),
         timeout: float | None = None,
     ) -> None:
-        """Messages are still being worked on: the time to acknowledge them starts anew."""
+        """Say that messages are still being worked on: `ack_wait` starts again."""
         await self._acknowledge(messages, address, group, msg_ids, {"kind": "progress"}, timeout)
 
     async def term(
@@ -301,7 +301,7 @@ class Client(PushMethods):
         msg_ids: Sequence[int] = (),
         timeout: float | None = None,
     ) -> None:
-        """Messages cannot be done: the group is never given them again."""
+        """Give messages up: the group never gets them again."""
         await self._acknowledge(messages, address, group, msg_ids, {"kind": "term"}, timeout)
 
     async def query(
@@ -315,7 +315,7 @@ class Client(PushMethods):
         limit: int | None = None,
         timeout: float | None = None,
     ) -> list[Message]:
-        """What a mailbox holds, oldest first; a `limit` alone gives the newest. Moves no group."""
+        """List messages, oldest first, and take none. A `limit` alone gives the newest."""
         found: list[Message] = []
         # The newest are one reply; all else goes on where a reply was cut for its size.
         newest = limit is not None and (key, since, after_id, *tags) == (None, None, None)
@@ -334,7 +334,7 @@ class Client(PushMethods):
             after_id = found[-1].msg_id
 
     async def delete(self, address: str, msg_id: int, *, timeout: float | None = None) -> None:
-        """Remove a message; `MessageNotFound` if it is not there."""
+        """Remove a message, or raise `MessageNotFound`."""
         await self._ask(f"MSG.DELETE.{_address(address)}.{int(msg_id)}", {}, timeout)
 
     async def remove_group(
@@ -345,14 +345,14 @@ class Client(PushMethods):
         token: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Remove a group and what it remembers; messages stay. Operators need no `token`."""
+        """Remove a group with its position; messages stay. Operators need no `token`."""
         body = {"group_name": group, "token": token}
         await self._ask(f"GROUP.REMOVE.{_address(address)}", body, timeout)
 
     async def list_delayed(
         self, address: str, *, timeout: float | None = None
     ) -> list[DelayedMessage]:
-        """The messages that are not due yet, in the order they were sent."""
+        """List messages that are not due yet, in the order they were sent."""
         found: list[DelayedMessage] = []
         more = True
         while more:
@@ -365,7 +365,7 @@ class Client(PushMethods):
     async def cancel_delayed(
         self, address: str, delay_id: int, *, timeout: float | None = None
     ) -> None:
-        """Take a message back before it is due; `MessageNotFound` if it is not there."""
+        """Cancel a message that is not due yet, or raise `MessageNotFound`."""
         await self._ask(f"MSG.DELETE.{_address(address)}.d{int(delay_id)}", {}, timeout)
 
     def consume(
@@ -384,13 +384,12 @@ class Client(PushMethods):
         max_wait: Span = 10.0,
         create: bool = False,
     ) -> Consumer:
-        """A worker of a group: iterate over it with `async for`, or `run` it with a handler.
+        """Make a worker of a group: iterate over it with `async for`, or `run` it with a handler.
 
-        A mailbox that does not exist is waited for, or made with `create`.
+        If the mailbox does not exist, it waits for it, or creates it with `create`.
 
-        `member` is its name in the group: under the same name a worker that comes back gets at
-        once what it had in hand, others wait `ack_wait`. Without one it has a name that nobody
-        else has.
+        `member` is its name in the group. A worker that comes back under its name gets its
+        unfinished messages at once, not after `ack_wait`. Without a name it gets a unique one.
         """
         return Consumer(
             self,
@@ -410,12 +409,12 @@ class Client(PushMethods):
         )
 
     async def status(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """How the broker is, and what it holds; only for users that may as for the lists."""
+        """Return the state of the broker. Only for operators, as `list_mailboxes`."""
         answer: dict[str, Any] = await self._ask("ADMIN.STATUS", {}, timeout)
         return {name: value for name, value in answer.items() if name != "error"}
 
     async def list_mailboxes(self, *, timeout: float | None = None) -> list[MailboxSummary]:
-        """All mailboxes; only for users that may publish to `$mq9.AI.ADMIN.>`."""
+        """List all mailboxes. Only for users that may publish to `$mq9.AI.ADMIN.>`."""
         found: list[MailboxSummary] = []
         start: int | None = 0
         while start is not None:
@@ -426,7 +425,7 @@ class Client(PushMethods):
         return found
 
     async def list_public_mailboxes(self, *, timeout: float | None = None) -> list[MailboxSummary]:
-        """The mailboxes that were created to be found by everyone."""
+        """List the public mailboxes."""
         found: list[MailboxSummary] = []
         more = True
         while more:
@@ -437,14 +436,14 @@ class Client(PushMethods):
         return found
 
     async def show_mailbox(self, address: str, *, timeout: float | None = None) -> MailboxDetails:
-        """A mailbox, its policy and its groups; only for users that may as for the list."""
+        """Return a mailbox with its settings and groups. Only for operators."""
         answer = await self._ask(f"ADMIN.MAILBOX.SHOW.{_address(address)}", {}, timeout)
         return MailboxDetails.from_entry(answer["mailbox"])
 
     async def register(self, agent: Agent, *, timeout: float | None = None) -> None:
-        """Enter an agent in the registry, or replace it; its card must have `mailbox`.
+        """Register an agent, or replace its card, which must have a `mailbox`.
 
-        With a `ttl` in its card, an agent that does not report for so many seconds is taken out.
+        With a `ttl` in its card, an agent that does not report for that many seconds is removed.
         """
         await self._tell("AGENT.REGISTER", agent, timeout)
 
@@ -455,16 +454,16 @@ class Client(PushMethods):
         name: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Take an agent out of the registry; `AgentNotFound` if it is not there.
+        """Remove an agent from the registry, or raise `AgentNotFound`.
 
-        By its `name` where exactly one agent has it.
+        A `name` works if exactly one agent has it.
         """
         await self._ask("AGENT.UNREGISTER", {"mailbox": mailbox, "name": name}, timeout)
 
     async def report(self, status: Agent, *, timeout: float | None = None) -> None:
-        """Tell that an agent is alive and what it does; must have `mailbox` or a `name` of its own.
+        """Report that an agent is alive. Needs its `mailbox`, or a `name` that it alone has.
 
-        `AgentNotFound` if it is not registered, or no longer.
+        Raises `AgentNotFound` if it is not registered, or no longer.
         """
         await self._tell("AGENT.REPORT", status, timeout, by=("mailbox", "name"))
 
@@ -480,10 +479,10 @@ class Client(PushMethods):
         page: int | None = None,
         timeout: float | None = None,
     ) -> Cards:
-        """Cards of agents, best match first; without a text, all of them.
+        """Find cards of agents, best match first; without a text, all of them.
 
-        With `tags` those that have all of them, with `alive` those heard of lately; `fields` are
-        those of a card that are wanted. The list also has `total`, `pending` and `more`.
+        `tags` finds agents that have all of them, `alive` those that reported lately. `fields`
+        returns only these fields of each card. The list also has `total`, `pending` and `more`.
         """
         found = await self.discover_page(
             text,
@@ -511,7 +510,7 @@ class Client(PushMethods):
         page: int | None = None,
         timeout: float | None = None,
     ) -> AgentPage:
-        """The same with how many there are in all, and if asked for, status and score of each."""
+        """Find agents as `discover` does, with `status` and `scores` of each if asked for."""
         body = {
             "text": text,
             "semantic": semantic,

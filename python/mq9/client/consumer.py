@@ -105,9 +105,10 @@ class Consumer:
     async def run(self, handler: Handler) -> None:
         """Call `handler` for every message until `stop` is called.
 
-        A handler that is no `async def` runs in a thread, so that it may block. A message is
-        acknowledged when its handler returns. If the handler raises, the message comes again after
-        the next of `retry_delays`. Raises what makes going on pointless, such as `AccessDenied`.
+        A handler that is no `async def` runs in a thread, so it may block. A message is
+        acknowledged when its handler returns. If the handler raises, the message is delivered
+        again after the next of `retry_delays`. Errors that do not pass, such as `AccessDenied`,
+        are raised.
         """
         threads = threads_for(handler, self._concurrency)
         try:
@@ -129,10 +130,9 @@ class Consumer:
             raise self._failure
 
     async def stop(self, *, timeout: float | None = None) -> None:
-        """Fetch no more, let handlers finish and settle; what nobody works on yet goes back.
+        """Fetch no more, let handlers finish, and give back messages that have no handler yet.
 
-        After `timeout` seconds handlers that still run are cancelled and their messages go back
-        too.
+        After `timeout` seconds, running handlers are cancelled and their messages given back too.
         """
         self._end()
         others = [task for task in self._workers if task is not asyncio.current_task()]
@@ -183,16 +183,16 @@ class Consumer:
         return message
 
     async def ack(self, message: Message) -> None:
-        """This message is done; for consumers without `auto_ack`."""
+        """Confirm a message; for consumers without `auto_ack`."""
         if message in self._in_flight:
             self._confirm(message.msg_id)
 
     async def nak(self, message: Message, *, delay: Span = 0) -> None:
-        """This message is not done: it comes again after `delay`, to whoever is free."""
+        """Give a message back: the next free worker gets it, after `delay`."""
         await self._settle(message, lambda: self._client.nak(message, delay=delay))
 
     async def term(self, message: Message) -> None:
-        """This message cannot be done: it never comes again."""
+        """Give a message up: the group never gets it again."""
         await self._settle(message, lambda: self._client.term(message))
 
     async def _work(self, handler: Handler, threads: ThreadPoolExecutor | None) -> None:

@@ -41,11 +41,12 @@ class PushMethods:
         delete: bool = False,
         limit: int | None = None,
     ) -> Subscription[Message]:
-        """All messages of a mailbox, the most important first, then each as it is sent.
+        """Get all messages of a mailbox, the most important first, then new ones.
 
         Each subscription starts from the beginning. With a `queue` each message goes to one of
-        those that share the name; what one of them had not deleted when it ends goes to others.
-        With `delete` a message is deleted when you are done with it. Ends after `limit` messages.
+        the subscribers with that name; when one ends, the messages it had not deleted go to the
+        others. With `delete` each message is deleted when you are done with it. Ends after `limit`
+        messages.
         """
         if delete and queue is None:
             raise InvalidField("delete is for messages that are shared: give a queue")
@@ -62,10 +63,10 @@ class PushMethods:
     def inbox(
         self, address: str, priority: str | None = None, *, limit: int | None = None
     ) -> Subscription[Message]:
-        """The messages of a mailbox that nobody has read yet, then each as it is sent; each once.
+        """Get the unread messages of a mailbox, then new ones, each once.
 
-        A message is read when you are done with it: when you ask for the next one, or when your
-        handler has returned. Several who read share the messages. Ends after `limit` messages.
+        A message is read when you ask for the next one, or when your handler has returned. Several
+        readers share the messages. Ends after `limit` messages.
         """
         subject = f"$mq9.AI.INBOX.{checked_address(address)}.{_level(priority)}"
         look = functools.partial(self._look, address)
@@ -75,10 +76,10 @@ class PushMethods:
     async def unread(
         self, address: str, *, token: str | None = None, timeout: float | None = None
     ) -> list[Message]:
-        """The messages of a mailbox that nobody has read yet; with this they are read.
+        """Return the unread messages of a mailbox, which are read after this.
 
-        Operators need no `token`. If there are many and the broker fails on the way, those that
-        came are returned, and the next call goes on.
+        Operators need no `token`. If the broker fails meanwhile, you get those that came, and the
+        next call goes on.
         """
         given = self.timeout if timeout is None else timeout
         subject = f"$mq9.AI.MAILBOX.QUERY.{checked_address(address)}"
@@ -116,11 +117,11 @@ class PushMethods:
         id: str | None = None,  # noqa: A002
         timeout: float | None = None,
     ) -> int | None:
-        """Tell everybody who listens; `event` is a domain and an event, such as `task.available`.
+        """Send to all listeners; `event` is a domain and an event, such as `task.available`.
 
-        With `persist` it is stored durably, for `ttl` seconds or as long as the broker keeps such
-        events, and given to those who begin to listen later too; returns its number then. Told
-        again with the same `id` within two minutes, it is stored and told once.
+        With `persist` it is stored durably, for `ttl` seconds or as long as the broker keeps
+        broadcasts. Later listeners get it too, and its number is returned. Repeated with the same
+        `id` within two minutes, it is sent once.
         """
         _check_event(event, wildcards=False)
         if not persist and (ttl or id is not None):
@@ -138,12 +139,11 @@ class PushMethods:
     def on_broadcast(
         self, events: str = ">", queue: str | None = None, *, limit: int | None = None
     ) -> Subscription[Broadcast]:
-        """Events as they are told: `task.available`, `task.*`, `*.failed`, or all of them.
+        """Listen to broadcasts: `task.available`, `task.*`, `*.failed`, or all of them.
 
-        Those that are stored come first, and each of them once, also when the connection breaks.
-        With a `queue` each event goes to one of those that share the name, and nothing that was
-        told before. A program that is too slow misses events that are not stored. Ends after
-        `limit` events.
+        Stored ones come first, each once, even if the connection breaks. With a `queue` each new
+        broadcast goes to one of the listeners with that name, and stored ones do not come. A
+        program that is too slow misses broadcasts that are not stored. Ends after `limit`.
         """
         events = f"{events[:-1]}>" if events == "#" or events.endswith(".#") else events
         _check_event(events, wildcards=True)

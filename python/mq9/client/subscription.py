@@ -33,8 +33,8 @@ _BUFFER_BYTES = 32 << 20
 class Subscription(Generic[Item]):
     """Iterate over it with `async for` inside `async with`, or `run` it with a handler.
 
-    It has a connection of its own: whoever is slow with messages holds back nothing else. If the
-    connection breaks it comes back by itself and goes on where it was.
+    It has a connection of its own, so a slow program delays nothing else. A broken connection is
+    opened again, and goes on where it was.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class Subscription(Generic[Item]):
     async def run(self, handler: Callable[[Item], object]) -> None:
         """Call `handler` for every message, one at a time, until `stop` is called.
 
-        A handler that is no `async def` runs in a thread, so that it may block. If the handler
-        raises, that is logged and the next message follows. Raises what ends the subscription, such
-        as `MailboxNotFound` when the mailbox has gone.
+        A handler that is no `async def` runs in a thread, so it may block. If it raises, that is
+        logged and the next message follows. Raises what ends the subscription, such as
+        `MailboxNotFound` when the mailbox is removed.
         """
         threads = threads_for(handler, 1)
         try:

@@ -48,10 +48,10 @@ _MAX_REPLY_TO = 255
 
 
 class Queue:
-    """A folder of sessions, each a queue that any process may write to and read from.
+    """A folder of sessions, each a queue that any process can write to and read from.
 
-    With `durable`, what a call has done survives a power cut when the call returns. Without, it
-    survives the end of any process.
+    With `durable`, a call that has returned survives a power cut. Without, it survives the end of
+    any process.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Queue:
         """Send a message and return its `msg_id`; if this raises, nothing was sent.
 
         `to` is an agent; None, `all` and `broadcast` are every agent. After `ttl_s` seconds nobody
-        is given it. `priority` is what `poll(by_priority=True)` goes by.
+        gets it. `poll(by_priority=True)` sorts by `priority`.
         """
         now_ms = _now_ms()
         if to is not None:
@@ -111,10 +111,10 @@ class Queue:
         *,
         by_priority: bool = False,
     ) -> list[Record]:
-        """The messages for an agent since its last poll, each once.
+        """Return the messages for an agent since its last poll, each once.
 
-        The agent's cursor is behind them before this returns, and behind everything that was
-        passed over: other agents' messages, other topics, what has expired.
+        Before this returns, the agent's cursor moves past them, and past everything else that was
+        read: messages of other agents, other topics, and expired ones.
         """
         checked_name("agent_id", agent_id)
         chosen = checked_topics(topics)
@@ -161,7 +161,7 @@ class Queue:
     ) -> list[Record]:
         """Like `poll`, but sleeps until there is a message; an empty list after `timeout` seconds.
 
-        Without a timeout it sleeps as long as it takes.
+        Without a timeout it sleeps until there is one.
         """
         if timeout is not None and not timeout >= 0:
             raise ValueError(

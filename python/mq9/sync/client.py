@@ -57,9 +57,9 @@ def _subscribing(
 class Client:
     """A connection to a broker; all times are in seconds.
 
-    Use it with `with`, or call `connect` and `close`. Any number of threads may use it at the same
-    time. It has a thread of its own that keeps the connection; a process that is forked must
-    create another client. Arguments are those of `mq9.Client`.
+    Use it with `with`, or call `connect` and `close`. Any number of threads may share it. The
+    connection belongs to a thread of its own, so a forked process must create another client.
+    Arguments are those of `mq9.Client`.
     """
 
     def __init__(self, url: str | Sequence[str] | None = None, **options: Unpack[Options]) -> None:
@@ -73,7 +73,7 @@ class Client:
 
     @property
     def timeout(self) -> float:
-        """How long a request may take where its call does not say."""
+        """How long a request may take, unless its call has a `timeout`."""
         return self._client.timeout
 
     @timeout.setter

@@ -44,9 +44,9 @@ class Consumer(Waited[Message]):
     def run(self, handler: Handler) -> None:
         """Call `handler` for every message until `stop` is called, by a handler or a thread.
 
-        Handlers run in threads of their own, as many at a time as `concurrency` says. A message is
-        acknowledged when its handler returns. If the handler raises, the message comes again after
-        the next of `retry_delays`. Ctrl-C gives back what is in hand.
+        Handlers run in threads, up to `concurrency` at a time. A message is acknowledged when its
+        handler returns. If the handler raises, the message is delivered again after the next of
+        `retry_delays`. Ctrl-C gives unfinished messages back.
         """
         if not callable(handler):
             raise InvalidField(f"the handler is {handler!r}: it must be a function of a message")
@@ -60,23 +60,23 @@ class Consumer(Waited[Message]):
         return self._portal.run(self._consumer.run(handle))
 
     def stop(self, *, timeout: float | None = None) -> None:
-        """Fetch no more, let handlers finish and settle; what nobody works on yet goes back.
+        """Fetch no more, let handlers finish, and give back messages that have no handler yet.
 
-        After `timeout` seconds handlers that still run are left alone and their messages go back
-        too. A handler of this consumer does not wait for the others.
+        After `timeout` seconds, the messages of running handlers are given back too; the handlers
+        run on. Called from a handler, it does not wait for the others.
         """
         stopping = self._portal.start(self._consumer.stop(timeout=timeout))
         if _handled_by.get() is not self:
             stopping.ended.result()
 
     def ack(self, message: Message) -> None:
-        """This message is done; for consumers without `auto_ack`."""
+        """Confirm a message; for consumers without `auto_ack`."""
         self._portal.run(self._consumer.ack(message))
 
     def nak(self, message: Message, *, delay: Span = 0) -> None:
-        """This message is not done: it comes again after `delay`, to whoever is free."""
+        """Give a message back: the next free worker gets it, after `delay`."""
         self._portal.run(self._consumer.nak(message, delay=delay))
 
     def term(self, message: Message) -> None:
-        """This message cannot be done: it never comes again."""
+        """Give a message up: the group never gets it again."""
         self._portal.run(self._consumer.term(message))

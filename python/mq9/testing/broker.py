@@ -34,10 +34,10 @@ class BrokerDied(Exception):  # noqa: N818
 
 
 class Broker:
-    """A broker for tests: any free port of this machine, nothing is synced to disk.
+    """A broker for tests, on a free port of this machine; nothing is synced to disk.
 
-    Use it with `with`, or call `start` and `stop`. `config` is text of a configuration file,
-    `flags` are more flags of `mq9 serve`. Without a `folder` its files go when it stops.
+    Use it with `with`, or call `start` and `stop`. `config` is the text of a configuration file,
+    `flags` are more flags of `mq9 serve`. Without a `folder`, its files are removed when it stops.
     """
 
     def __init__(self, config: str = "", *flags: str, folder: Path | str | None = None) -> None:
@@ -58,7 +58,7 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Where clients connect; the same after `restart`."""
+        """The URL for clients; the same after `restart`."""
         if self._process is None:
             raise RuntimeError("the broker does not run: call start, or use it with `with`")
         return self._url
@@ -70,7 +70,7 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """What the broker has logged since it was started last; ends with its folder."""
+        """The log since the last start, as long as its folder exists."""
         if self._temporary and self._folder == Path():
             return ""
         return self._log_file.read_text("utf-8", errors="replace")
@@ -120,7 +120,7 @@ class Broker:
         self._run(_reset(self._connection()))
 
     def mail(self, address: str) -> list[Message]:
-        """What a mailbox holds, oldest first; nobody else notices."""
+        """List the messages of a mailbox, oldest first, without taking any."""
         return self._run(waiting.mail(self._connection(), address))
 
     def wait_for_mail(
@@ -131,7 +131,7 @@ class Broker:
         where: Predicate | None = None,
         timeout: float = 5.0,
     ) -> list[Message]:
-        """Wait until a mailbox holds `count` messages that `where` likes, and return all of these.
+        """Wait for `count` messages for which `where` is true, and return all of them.
 
         In a test that is `async def`, `await mq9.testing.wait_for_mail(client, ...)` instead.
         """
@@ -141,7 +141,7 @@ class Broker:
         )
 
     def wait_until_done(self, address: str, group: str, *, timeout: float = 5.0) -> None:
-        """Wait until a group has acknowledged all that its mailbox holds."""
+        """Wait until a group has acknowledged all messages of its mailbox."""
         self._run(waiting.wait_until_done(self._connection(), address, group, timeout=timeout))
 
     def __enter__(self) -> Self:
