@@ -72,6 +72,7 @@ NOT_RUN = {
     "mq9 cluster leave": "the same",
     "mq9 cluster reseed": "the same",
     "mq9 agent find": "docs/cli.md has the same command, with what it prints",
+    "mq9 traces": "needs a collector; tests/manage/test_traces.py has one",
     "spark-submit": "needs a cluster; tests/spark/test_cluster.py runs the job on one",
     "make faults": "takes minutes; a part of CI of its own",
     "make bench": "takes an hour; tests/integration/test_bench_* run short ones",

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import tomllib
 
 from tests.pages import ROOT
 
@@ -49,6 +50,13 @@ def test_nobody_is_told_to_install_the_package_of_another_project() -> None:
     for page in (ROOT / "README.md", ROOT / "examples" / "README.md", *DOCS.rglob("*.md")):
         code = re.findall(r"^```.*?^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
         assert not [block for block in code if other.search(block)], page
+
+
+def test_every_extra_is_in_the_table_of_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    page = (DOCS / "packaging.md").read_text("utf-8")
+    named = re.findall(r"^\| `mq9\[(\w+)\]` \|", page, re.MULTILINE)
+    assert sorted(named) == sorted(project["optional-dependencies"])
 
 
 def test_prose_has_short_lines() -> None:
