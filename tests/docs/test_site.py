@@ -3,6 +3,7 @@
 import re
 import runpy
 import tomllib
+from pathlib import Path
 
 from tests.pages import ROOT
 
@@ -68,3 +69,33 @@ def test_prose_has_short_lines() -> None:
             text = re.sub(wide, "", text, flags=re.MULTILINE | re.DOTALL)
         long = [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
         assert not long, page
+
+
+def without_code(page: Path) -> str:
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def anchors(page: Path) -> set[str]:
+    """What links into a page may name, as GitHub and the site make it of headings."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"\]\([^)]*\)", "]", text), re.MULTILINE)
+    words = {re.sub(r"[^\w\- ]", "", heading).strip().lower() for heading in headings}
+    return {each.replace(" ", "-") for each in words} | set(re.findall(r'name="([^"]+)"', text))
+
+
+def test_links_lead_somewhere() -> None:
+    # The site checks those between its pages; these are also of files that are no part of it.
+    sources = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    wrong = []
+    for page in [*sources, ROOT / "examples" / "README.md", *DOCS.rglob("*.md")]:
+        links = re.findall(r'(?:\]\(\s*|src="|srcset=")([^)\s"]+)', without_code(page))
+        for link in links:
+            name, _, anchor = link.partition("#")
+            if re.match(r"[a-z]+:", name):
+                continue
+            file = page.parent / name if name else page
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                wrong.append((page.name, link))
+    assert wrong == []
+    assert "how" in anchors(DOCS / "benchmarks.md")
