@@ -15,6 +15,7 @@ LOOKS = (
     "/v1/queues",
     "/v1/queues/desk",
     "/v1/queues/desk/messages",
+    "/v1/queues/desk/messages/1",
     "/v1/consumers",
     "/v1/consumers/readers",
     "/v1/dead-letters",

@@ -211,6 +211,7 @@ pub struct StoreInfo {
     refused: u64,
     /// How long syncs took: counts of each bucket.
     sync_counts: Vec<u64>,
+    /// How long they took in all, in microseconds.
     sync_sum_us: u64,
     /// What the last round of upkeep failed with, if it did.
     last_maintenance_error: Option<String>,
