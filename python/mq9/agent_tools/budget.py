@@ -41,6 +41,12 @@ def cut(text: str, most_tokens: int) -> str:
     return text[:low]
 
 
+def shortened(text: str, most_tokens: int) -> str:
+    """A text that says so if it is cut."""
+    short = cut(text, most_tokens)
+    return short if len(short) == len(text) else f"{short}..."
+
+
 def shown(messages: Iterable[Message], most_tokens: int) -> list[dict[str, Any]]:
     """Messages for a model: each has a headline, and a body as long as there are tokens for it.
 
@@ -110,10 +116,8 @@ def _card(
         entry["name"] = name[:_NAME_CHARACTERS]
         del rest["name"]
     if isinstance(text := rest.get("description"), str):
-        entry["description"] = cut(text, most_tokens)
+        entry["description"] = shortened(text, most_tokens)
         most_tokens -= tokens(entry["description"])
-        if len(entry["description"]) < len(text):
-            entry["description"] += "..."
         del rest["description"]
     taken, _ = _fitting(rest, most_tokens)
     return entry | taken | {"alive": alive}

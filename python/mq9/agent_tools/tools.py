@@ -29,13 +29,17 @@ Tokens = Annotated[
     int,
     Field(ge=0, le=100_000, description="At most about so many tokens of content in the answer"),
 ]
-Seconds = Annotated[int, Field(ge=0)]
+
+# As far as every reader of JSON counts exactly.
+MsgId = Annotated[int, Field(ge=0, le=2**53)]
 
 _LONGEST_WAIT_S = 300
 _POLL_S = 5.0
 _MOST_MESSAGES = 100
+_MOST_ACKNOWLEDGED = 1000
 _BYTES_PER_TOKEN = 4
 _LEAST_BYTES = 64 * 1024
+_REASON_TOKENS = 150
 
 _HINTS: dict[type[errors.Mq9Error], str] = {
     errors.MailboxNotFound: "Check the address, or make the mailbox with create_mailbox.",
@@ -75,7 +79,10 @@ def _explained(method: Method) -> Method:
             return await method(*given, **named)
         except errors.Mq9Error as error:
             hints = (hint for kind, hint in _HINTS.items() if isinstance(error, kind))
-            raise ToolFailure(". ".join([str(error), *list(hints)[:1]])) from error
+            reason = budget.shortened(str(error), _REASON_TOKENS)
+            raise ToolFailure(". ".join([reason, *list(hints)[:1]])) from error
+        except UnicodeEncodeError as error:
+            raise ToolFailure(f"the text has half a character: {error.reason}") from error
 
     return call  # type: ignore[return-value]
 
@@ -89,9 +96,12 @@ class AgentTools:
         *,
         inbox: str | None = None,
         group: str = "agent",
+        shared: bool = False,
         progress: Callable[[float, float], Awaitable[None]] | None = None,
     ) -> None:
+        """With `shared`, agents that cannot be told apart use one connection."""
         self._connect = connect
+        self._shared = shared
         self._inbox = inbox
         self._group = group
         self._progress = progress
@@ -133,7 +143,7 @@ class AgentTools:
         """
         client = await self._connect()
         address = await client.create_mailbox(
-            name, ttl=ttl_seconds or None, desc=description, exist_ok=name is not None
+            name or None, ttl=ttl_seconds or None, desc=description or None, exist_ok=bool(name)
         )
         return _json({"address": address})
 
@@ -177,12 +187,12 @@ class AgentTools:
             address,
             body,
             priority=priority,
-            key=key,
+            key=key or None,
             tags=tags or (),
             delay=delay_seconds,
             ttl=ttl_seconds,
             headers={"mq9-reply-to": reply_to} if reply_to else None,
-            id=send_id,
+            id=send_id or None,
         )
         if msg_id is None:
             return _json({"sent": True, "visible_in_seconds": delay_seconds})
@@ -234,7 +244,12 @@ class AgentTools:
     async def acknowledge_messages(
         self,
         msg_ids: Annotated[
-            list[int], Field(min_length=1, description="From fetch_messages or wait_for_mail")
+            list[MsgId],
+            Field(
+                min_length=1,
+                max_length=_MOST_ACKNOWLEDGED,
+                description="From fetch_messages or wait_for_mail",
+            ),
         ],
         address: OwnAddress = None,
         outcome: Annotated[
@@ -265,7 +280,7 @@ class AgentTools:
     async def query_messages(
         self,
         address: OwnAddress = None,
-        msg_id: Annotated[int | None, Field(ge=0, description="Just this message")] = None,
+        msg_id: Annotated[MsgId | None, Field(description="Just this message")] = None,
         start: Annotated[
             int, Field(ge=0, description="With msg_id: the character of its body to begin at")
         ] = 0,
@@ -288,7 +303,7 @@ class AgentTools:
             if not found or found[0].msg_id != msg_id:
                 raise ToolFailure(f"{at} holds no message {msg_id}. It may have been removed.")
             return _json({"messages": [budget.part(found[0], start, max_tokens)]})
-        found = await client.query(at, key=key, tags=tags or (), limit=max_messages)
+        found = await client.query(at, key=key or None, tags=tags or (), limit=max_messages)
         return _json({"messages": budget.shown(found, max_tokens)})
 
     @_explained
@@ -371,32 +386,34 @@ class AgentTools:
         return _json({"address": at, "messages": budget.headlines(found)})
 
     def _address(self, given: str | None) -> str:
-        if given is None and self._inbox is None:
-            raise ToolFailure("address is missing: you have no inbox of your own. Name a mailbox.")
-        return given or str(self._inbox)
+        # Models write an empty text for what they leave out.
+        if address := given or self._inbox:
+            return address
+        raise ToolFailure("address is missing: you have no inbox of your own. Name a mailbox.")
 
     async def _take(
         self, address: str | None, most: int, most_tokens: int, group: str | None, wait_s: float
     ) -> str:
         client = await self._connect()
         at = self._address(address)
+        fetch = functools.partial(
+            client.fetch,
+            at,
+            group=group or self._group,
+            deliver="earliest",
+            max_msgs=most,
+            # What cannot be shown is left to others.
+            max_bytes=max(_LEAST_BYTES, _BYTES_PER_TOKEN * most_tokens),
+            ack_wait=300,
+        )
+        messages = await fetch(max_wait=0, held=not self._shared)
         waited_s = 0.0
-        while True:
+        while not messages and waited_s < wait_s:
             poll_s = min(_POLL_S, wait_s - waited_s)
-            messages = await client.fetch(
-                at,
-                group=group or self._group,
-                deliver="earliest",
-                max_msgs=most,
-                # What cannot be shown is left to others.
-                max_bytes=max(_LEAST_BYTES, _BYTES_PER_TOKEN * most_tokens),
-                max_wait=poll_s,
-                ack_wait=300,
-            )
+            # A wait is for new mail: what came meanwhile another call may have.
+            messages = await fetch(max_wait=poll_s, held=False)
             waited_s += poll_s
-            if messages or waited_s >= wait_s:
-                break
-            if self._progress is not None:
+            if self._progress is not None and not messages:
                 await self._progress(waited_s, wait_s)
         answer: dict[str, Any] = {"address": at, "messages": budget.shown(messages, most_tokens)}
         if messages:

@@ -87,7 +87,8 @@ def _over_http(arguments: argparse.Namespace) -> int:
         # of its own machine.
         callers = Callers(connect, nameless=ipaddress.ip_address(host).is_loopback)
         try:
-            await serve_http(build(callers.client, None, arguments.group), bound)
+            server = build(callers.client, None, arguments.group, shared=True)
+            await serve_http(server, bound)
         finally:
             await callers.close()
 

@@ -32,9 +32,18 @@ _FOR_EVER = {"acknowledge_messages"}
 _request: ContextVar[ServerRequestContext[Any, Any]] = ContextVar("mq9_mcp_request")
 
 
-def build(connect: Callable[[], Awaitable[Client]], inbox: str | None, group: str) -> MCPServer:
-    """A server whose tools use the client that `connect` gives for the request at hand."""
-    tools = AgentTools(connect, inbox=inbox, group=group, progress=_report)
+def build(
+    connect: Callable[[], Awaitable[Client]],
+    inbox: str | None,
+    group: str,
+    *,
+    shared: bool = False,
+) -> MCPServer:
+    """A server whose tools use the client that `connect` gives for the request at hand.
+
+    With `shared`, that client is one for all agents with the same credentials.
+    """
+    tools = AgentTools(connect, inbox=inbox, group=group, shared=shared, progress=_report)
     yours = f"\nYour own inbox is {inbox}." if inbox else ""
     server: MCPServer = MCPServer(
         "mq9",

@@ -1,6 +1,6 @@
 """What the server itself answers under `$SYS`.
 
-There is no `$JS.API`: a request to it finds no responders, as with a server without JetStream.
+`$JS.API` is not among it: with `-js` the broker serves it, without it nobody does.
 """
 
 import itertools
