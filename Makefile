@@ -238,6 +238,11 @@ bench-bystanders: $(DEVELOPED) ## Measure SENDs beside others who keep Python bu
 	@.ci/require cargo cc
 	$(BIN)/python benches/bystanders.py $(ARGS)
 
+.PHONY: bench-management
+bench-management: $(DEVELOPED) ## Measure SENDs with the page open and metrics scraped, and without; ARGS=--report writes the page
+	@.ci/require cargo cc
+	$(BIN)/python benches/management.py $(ARGS)
+
 .PHONY: faults
 faults: $(DEVELOPED) ## Kill, cut, fill, flip, jump and attack the broker; N=500 kills it 500 times
 	@.ci/require cargo cc

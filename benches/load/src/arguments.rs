@@ -26,6 +26,7 @@ usage: mq9-load <publish|fanout|request|append|drain|create|wait|push> --server 
            --responders N connections that answer (1),
            --subject S (bench.service); the server itself answers with --responders 0
            and --expect TEXT, which its answers begin with,
+           --spread N, so that the number, twelve times % in the subject, stays below N,
            --priorities 1359 header mq9-priority with each digit in turn,
            --rate N requests per second in all, whether answers come or not: latency
            counts from when a request was due, and --window is the most under way

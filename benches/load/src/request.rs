@@ -34,6 +34,7 @@ pub fn run(mut arguments: Arguments) -> Result<String, Failure> {
         arguments.optional("subject")?.unwrap_or_else(|| "bench.service".to_owned());
     let expected: Option<String> = arguments.optional("expect")?;
     let priorities: String = arguments.optional("priorities")?.unwrap_or_default();
+    let spread = arguments.number("spread", usize::MAX, 1, usize::MAX)?;
     let per_second = pace::take(&mut arguments)?;
     arguments.finish()?;
     if (responders == 0) != expected.is_some() {
@@ -53,7 +54,7 @@ pub fn run(mut arguments: Arguments) -> Result<String, Failure> {
     let mut parties = Vec::with_capacity(connections + responders);
     for number in 0..connections {
         let requester = Requester::open(&load.server, &question, number, window)?;
-        parties.push(Party::Requester(requester));
+        parties.push(Party::Requester(requester.spread_over(spread as u64)));
     }
     for _ in 0..responders {
         let connection = Connection::open(&load.server, service.as_bytes())?;

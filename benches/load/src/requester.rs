@@ -39,6 +39,7 @@ pub struct Requester {
     slots: Vec<Slot>,
     free: Vec<usize>,
     expected: Option<Vec<u8>>,
+    spread: u64,
 }
 
 impl Requester {
@@ -58,7 +59,13 @@ impl Requester {
             slots: vec![Slot { number: 0, due: Instant::now(), waiting: false }; window],
             free: (0..window).rev().collect(),
             expected: expected.map(|text| text.as_bytes().to_vec()),
+            spread: u64::MAX,
         })
+    }
+
+    /// The number that a request carries goes round: it stays below `count`.
+    pub fn spread_over(self, count: u64) -> Self {
+        Self { spread: count, ..self }
     }
 }
 
@@ -78,7 +85,8 @@ impl Client for Requester {
         let name = token(at, slot.number);
         // Whoever reads what the server has kept can tell by the number whether all of it is there;
         // a responder sends the name back.
-        let content = if self.expected.is_some() { hexadecimal(number) } else { name };
+        let content =
+            if self.expected.is_some() { hexadecimal(number % self.spread) } else { name };
         self.connection.queue().extend_from_slice(self.template.with(name, number, content));
     }
 
