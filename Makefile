@@ -223,6 +223,11 @@ bench-push: $(DEVELOPED) ## Compare what mq9, JetStream and Redis push; results 
 	@.ci/require cargo cc
 	$(BIN)/python benches/pushes.py $(ARGS)
 
+.PHONY: bench-queues
+bench-queues: $(DEVELOPED) ## Compare work queues with nats-server's; results land in .build/bench-queues
+	@.ci/require cargo cc
+	$(BIN)/python benches/queues.py $(ARGS)
+
 .PHONY: bench-cluster
 bench-cluster: $(DEVELOPED) ## Compare three nodes with a JetStream stream of three copies; ARGS=--report writes the page
 	@.ci/require cargo cc

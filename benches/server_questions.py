@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import nats
@@ -38,6 +39,26 @@ def ask_bytes(address: str, subject: str, body: dict[str, Any]) -> bytes:
         return asyncio.run(request())
     except nats.errors.Error as error:
         raise BenchError(f"{subject}: {error}") from None
+
+
+def ask_all(address: str, questions: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The replies to all of these requests, over one connection."""
+
+    async def request() -> list[dict[str, Any]]:
+        client = await nats.connect(f"nats://{address}", connect_timeout=ASK_SECONDS)
+        try:
+            replies = [
+                await client.request(subject, json.dumps(body).encode(), timeout=ASK_SECONDS)
+                for subject, body in questions
+            ]
+        finally:
+            await client.close()
+        return [json.loads(reply.data) for reply in replies]
+
+    try:
+        return asyncio.run(request())
+    except nats.errors.Error as error:
+        raise BenchError(f"{questions[0][0]}: {error}") from None
 
 
 def expect(reply: dict[str, Any], **members: Any) -> None:  # noqa: ANN401

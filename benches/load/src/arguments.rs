@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 /// What is printed where the command line is wrong.
 pub const USAGE: &str = "\
-usage: mq9-load <publish|fanout|request|append|drain|create|wait|push> --server HOST:PORT [options]
+usage: mq9-load <publish|fanout|request|append|drain|create|wait|push|work> --server HOST:PORT [options]
 
   --server HOST:PORT  the server, without authentication
   --ca FILE           speak TLS with it, and trust this certificate (PEM)
@@ -28,6 +28,7 @@ usage: mq9-load <publish|fanout|request|append|drain|create|wait|push> --server 
            and --expect TEXT, which its answers begin with,
            --spread N, so that the number, twelve times % in the subject, stays below N,
            --priorities 1359 header mq9-priority with each digit in turn,
+           --subjects N, below S and in turn: S.000000000000 and so on,
            --rate N requests per second in all, whether answers come or not: latency
            counts from when a request was due, and --window is the most under way
   append:  (Redis) --stream S (bench), --connections N (1), --window N (1), --rate N
@@ -43,7 +44,12 @@ usage: mq9-load <publish|fanout|request|append|drain|create|wait|push> --server 
            --group S; --seconds is how long nothing happens
   push:    --from mailbox|inbox|jetstream-ordered|jetstream-push|redis, --name S (bench),
            --subscribers N (1), --stored N messages, sent as for drain: the replay of them
-           is measured, or with --rate N what is sent live after it";
+           is measured, or with --rate N what is sent live after it
+  work:    --name S the stream (bench), --group S its consumer (workers), --workers N (1)
+           that take --batch N (1) at a time, --stored N messages sent by request, of which
+           those from --first N (0) are left, and --most N of those (all); or where they were sent with --subjects N,
+           --consumers N (1), each for one subject from --first-subject N (0) on and called
+           S-000000000000 and so on, one after the other";
 
 /// The options that have not been asked for yet.
 #[derive(Debug)]

@@ -39,8 +39,13 @@ pub fn run(mut arguments: Arguments) -> Result<String, Failure> {
         Asking::new(&load, clients, per_second)?.measure(&load)?
     } else {
         let Creation { subject, body, expected } = creation(&what, &stream, &prefix)?;
-        let question =
-            Question { subject: &subject, body: &body, priorities: b"", expected: Some(expected) };
+        let question = Question {
+            subject: &subject,
+            body: &body,
+            priorities: b"",
+            subjects: None,
+            expected: Some(expected),
+        };
         let clients = (0..connections)
             .map(|number| Requester::open(&load.server, &question, number, window))
             .collect::<Result<Vec<_>, Failure>>()?;

@@ -34,6 +34,12 @@ impl Limit {
     /// Nothing may be sent.
     pub const NONE: Self = Self { deadline: None, count: 0 };
 
+    /// So many may be sent.
+    #[cfg(test)]
+    pub fn of(count: u64) -> Self {
+        Self { deadline: None, count }
+    }
+
     /// Whether no more may be sent when `sent` messages of this phase are.
     pub fn reached(self, sent: u64) -> bool {
         self.reached_at(Instant::now(), sent)

@@ -24,6 +24,7 @@ mod resp;
 mod target;
 mod template;
 mod wait;
+mod work;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -58,6 +59,7 @@ fn run() -> Result<(), Failure> {
         "create" => create::run(arguments),
         "wait" => wait::run(arguments),
         "push" => push::run(arguments),
+        "work" => work::run(arguments),
         _ => Err(Failure::Usage(format!("no scenario is called {scenario:?}"))),
     }?;
     writeln!(std::io::stdout(), "{line}").doing("print the result")

@@ -11,7 +11,7 @@ use crate::frame::Message;
 use crate::load::Load;
 use crate::pace;
 use crate::requester::{Question, Requester};
-use crate::template::{self, TOKEN};
+use crate::template::{self, NUMBER, TOKEN};
 
 enum Party {
     Requester(Requester),
@@ -30,8 +30,12 @@ pub fn run(mut arguments: Arguments) -> Result<String, Failure> {
     let connections = arguments.number("connections", 1, 1, 10_000)?;
     let window = arguments.number("window", 1, 1, 65_536)?;
     let responders = arguments.number("responders", 1, 0, 1000)?;
-    let subject: String =
+    let mut subject: String =
         arguments.optional("subject")?.unwrap_or_else(|| "bench.service".to_owned());
+    let subjects = match arguments.number("subjects", 0, 0, 1_000_000)? as u64 {
+        0 => None,
+        subjects => Some(subjects),
+    };
     let expected: Option<String> = arguments.optional("expect")?;
     let priorities: String = arguments.optional("priorities")?.unwrap_or_default();
     let spread = arguments.number("spread", usize::MAX, 1, usize::MAX)?;
@@ -41,6 +45,13 @@ pub fn run(mut arguments: Arguments) -> Result<String, Failure> {
         let problem = "--expect belongs to --responders 0: only what the server itself answers";
         return Err(Failure::Usage(problem.to_owned()));
     }
+    if subjects.is_some() {
+        if responders > 0 {
+            let problem = "--subjects: only what the server itself answers has more than one";
+            return Err(Failure::Usage(problem.to_owned()));
+        }
+        subject = format!("{subject}.{NUMBER}");
+    }
     if !priorities.bytes().all(|digit| (b'1'..=b'9').contains(&digit)) {
         return Err(Failure::Usage(format!("--priorities {priorities}: must be digits, 1 to 9")));
     }
@@ -49,6 +60,7 @@ pub fn run(mut arguments: Arguments) -> Result<String, Failure> {
         subject: &subject,
         body: &template::body(load.size),
         priorities: priorities.as_bytes(),
+        subjects,
         expected: expected.as_deref(),
     };
     let mut parties = Vec::with_capacity(connections + responders);

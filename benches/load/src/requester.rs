@@ -19,6 +19,8 @@ pub struct Question<'a> {
     pub body: &'a str,
     /// One digit for each priority.
     pub priorities: &'a [u8],
+    /// How many subjects there are, where the number stands in the subject.
+    pub subjects: Option<u64>,
     /// How the answer of the server itself begins; a responder sends back what it got.
     pub expected: Option<&'a str>,
 }
@@ -52,10 +54,11 @@ impl Requester {
     ) -> Result<Self, Failure> {
         let inbox = format!("_INBOX.load{number:018}");
         let connection = Connection::open(server, format!("SUB {inbox}.* 1\r\n").as_bytes())?;
-        let Question { subject, body, priorities, expected } = question;
+        let Question { subject, body, priorities, subjects, expected } = question;
+        let template = Template::new(subject, &inbox, body, priorities);
         Ok(Self {
             connection,
-            template: Template::new(subject, &inbox, body, priorities),
+            template: template.with_subjects(subjects.unwrap_or(u64::MAX)),
             slots: vec![Slot { number: 0, due: Instant::now(), waiting: false }; window],
             free: (0..window).rev().collect(),
             expected: expected.map(|text| text.as_bytes().to_vec()),

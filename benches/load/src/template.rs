@@ -20,6 +20,8 @@ pub struct Template {
     priority: usize,
     /// One digit for each priority in turn; none where requests have no priority.
     priorities: Vec<u8>,
+    /// The number in the subject begins again after so many.
+    subjects: u64,
 }
 
 impl Template {
@@ -41,13 +43,27 @@ impl Template {
             bytes.extend_from_slice(part.as_bytes());
         }
         let numbers = places(&bytes);
-        Self { bytes, in_reply, numbers, priority, priorities: priorities.to_vec() }
+        Self {
+            bytes,
+            in_reply,
+            numbers,
+            priority,
+            priorities: priorities.to_vec(),
+            subjects: u64::MAX,
+        }
+    }
+
+    /// The same with so many subjects in turn, where the number stands in the subject.
+    pub fn with_subjects(self, subjects: u64) -> Self {
+        Self { subjects, ..self }
     }
 
     /// The request with this name and number; `content` stands where the number does.
     pub fn with(&mut self, name: [u8; TOKEN], number: u64, content: [u8; TOKEN]) -> &[u8] {
         self.bytes[self.in_reply..][..TOKEN].copy_from_slice(&name);
         for &at in &self.numbers {
+            let content =
+                if at < self.in_reply { self.in_subject(number, content) } else { content };
             self.bytes[at..][..TOKEN].copy_from_slice(&content);
         }
         if !self.priorities.is_empty() {
@@ -55,6 +71,10 @@ impl Template {
             self.bytes[self.priority] = self.priorities[turn as usize];
         }
         &self.bytes
+    }
+
+    fn in_subject(&self, number: u64, content: [u8; TOKEN]) -> [u8; TOKEN] {
+        if self.subjects == u64::MAX { content } else { hexadecimal(number % self.subjects) }
     }
 }
 
@@ -90,6 +110,14 @@ mod tests {
         let mut template = Template::new(&subject, "i", &body, b"");
         let expected = b"PUB a.00000000000a i.0123456789ab 23\r\n{\"name\":\"00000000000a\"}\r\n";
         assert_eq!(template.with(*b"0123456789ab", 10, hexadecimal(10)), expected);
+    }
+
+    #[test]
+    fn subjects_take_turns() {
+        let subject = format!("a.{NUMBER}");
+        let mut template = Template::new(&subject, "i", &body(12), b"").with_subjects(10);
+        let expected = b"PUB a.000000000003 i.0123456789ab 12\r\n00000000000d\r\n";
+        assert_eq!(template.with(*b"0123456789ab", 13, hexadecimal(13)), expected);
     }
 
     #[test]
