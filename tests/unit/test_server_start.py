@@ -2,11 +2,12 @@
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,22 @@ LATER = (
     *("pydantic", "pydantic_core", "h11", "nacl", "bcrypt", "numpy", "tantivy", "nats", "pyarrow"),
     *("onnxruntime", "email", "http", "difflib", "shutil", "random", "secrets", "statistics"),
     *("importlib.metadata", "mq9.commands", "mq9.registry", "mq9.client", "mq9.server.monitor"),
+    # Of the event loop, which takes longer than all the rest.
+    *("asyncio", "uvloop", "ssl", "logging", "concurrent", "subprocess", "mq9.server.server"),
 )
+
+# In the place of the real one: whoever imports it waits for a file.
+SLOW_LOOP = """
+import sys, time
+from pathlib import Path
+
+here = Path(__file__).parent
+while not (here / "go on").exists():
+    time.sleep(0.01)
+sys.path.remove(str(here))
+del sys.modules["uvloop"]
+import uvloop
+"""
 
 
 def free_port() -> int:
@@ -30,13 +46,17 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def starting(folder: Path, *flags: str) -> Iterator[tuple[int, Path]]:
+def starting(
+    folder: Path, *flags: str, env: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, Path]]:
     """A server that has just been started, with its port and where it tells what it imports."""
     port, log = free_port(), folder / "log"
     data = ("--data", str(folder / "data"), "-a", "127.0.0.1", "-p", str(port))
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-X", "importtime", "-m", "mq9", "serve", *data, *flags], stderr=out
+            [sys.executable, "-X", "importtime", "-m", "mq9", "serve", *data, *flags],
+            stderr=out,
+            env={**os.environ, **(env or {})},
         )
     try:
         yield port, log
@@ -112,6 +132,30 @@ def test_clients_that_come_before_the_commands_are_there_are_answered(tmp_path: 
             assert lines.readline().startswith(b"INFO ")
             said = next(line for line in lines if line.startswith((b"{", b"-ERR")))
             assert json.loads(said) == {"error": "", "mail_address": f"box{number}"}
+
+
+def test_clients_are_greeted_while_the_event_loop_is_imported(tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    (slow / "uvloop.py").write_text(SLOW_LOOP)
+    with (
+        starting(tmp_path, env={"PYTHONPATH": str(slow)}) as (port, log),
+        contextlib.ExitStack() as stack,
+    ):
+        clients = []
+        for _ in range(3):
+            client = stack.enter_context(first_to_come(port))
+            client.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+            lines = stack.enter_context(client.makefile("rb"))
+            assert lines.readline().startswith(b"INFO ")
+            clients.append(lines)
+        # One that does not stay.
+        first_to_come(port).close()
+        assert READY not in log.read_text()
+        (slow / "go on").touch()
+        for lines in clients:
+            assert lines.readline() == b"PONG\r\n"
+        wait_for(log, READY)
 
 
 def test_a_start_that_fails_late_ends_with_its_reason(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """The NATS server: everything that happens once per connection, never once per message."""
 
-from mq9.server.server import run
+from mq9.server.starting import run
 
 __all__ = ["run"]

@@ -4,7 +4,6 @@ Owns the decision, which nats-server's order of checks makes. Knows nothing of s
 may do with subjects is decided elsewhere.
 """
 
-import asyncio
 import os
 from dataclasses import dataclass
 
@@ -118,6 +117,9 @@ class Authenticator:
 
     async def settle(self, pending: HashNeeded, address: str = "") -> Grant | None:
         """The decision that took a hash, for a client of this address; may raise CrowdedError."""
+        # Imported here: clients are greeted before there is an event loop.
+        import asyncio
+
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:

@@ -5,12 +5,12 @@ Owns what is known about a client beside its connection. Knows nothing of JSON o
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterator
 
     from mq9._core import ConnectionStats
@@ -88,8 +88,7 @@ class Clients:
         self.open: dict[int, Session] = {}
         self.closed: deque[ClosedClient] = deque(maxlen=remembered)
         self.reasons: Counter[str] = Counter()
-        self._nobody = asyncio.Event()
-        self._nobody.set()
+        self._nobody: asyncio.Event | None = None
 
     def __len__(self) -> int:
         return len(self.open)
@@ -100,7 +99,6 @@ class Clients:
     def add(self, session: Session) -> None:
         """A client has come."""
         self.open[session.facts.cid] = session
-        self._nobody.clear()
 
     def remove(self, session: Session, left: ClosedClient) -> None:
         """A client has left."""
@@ -108,9 +106,16 @@ class Clients:
             return
         self.closed.append(left)
         self.reasons[left.reason] += 1
-        if not self.open:
+        if not self.open and self._nobody is not None:
             self._nobody.set()
+            self._nobody = None
 
     async def gone(self) -> None:
         """Wait until nobody is connected."""
-        await self._nobody.wait()
+        # Imported here: clients are greeted before there is an event loop.
+        import asyncio
+
+        while self.open:
+            if self._nobody is None:
+                self._nobody = asyncio.Event()
+            await self._nobody.wait()

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 from mq9._core import Export
 from mq9.errors import ExportError, StoreError
 from mq9.server.clock import now_ms
+from mq9.server.opening import FIRST_SEGMENT
 
 if TYPE_CHECKING:
     from mq9._core import ExportSummary
     from mq9.config.options import Export as ExportOptions
     from mq9.server.running import Running
-
-FIRST_SEGMENT = 1
-"""What to keep until it is known how far the export is: from here on, nothing may go."""
 
 _DAY_MS = 86_400_000
 

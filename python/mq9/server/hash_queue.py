@@ -8,16 +8,16 @@ not tell whether the user exists. Knows nothing of passwords.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
 
 _THREADS = 2
 # Of one line. More than that would not have their turn before clients give up.
@@ -133,6 +133,9 @@ class HashQueue:
         if check is None:
             check = self._checks[new.id] = new
             self._add(check)
+        # Imported here: clients are greeted before there is an event loop.
+        import asyncio
+
         asker: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         check.askers.add(asker)
         self._answer(check)
@@ -198,6 +201,9 @@ class HashQueue:
         return None
 
     def _start(self) -> None:
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
         loop = asyncio.get_running_loop()
         while self._running < _THREADS and (check := self._next()):
             if self._threads is None:

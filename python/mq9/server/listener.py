@@ -3,14 +3,23 @@
 Knows nothing of what is done with an accepted socket.
 """
 
-import asyncio
+from __future__ import annotations
+
 import contextlib
 import errno
+import select
 import socket
-from collections.abc import Callable, Sequence
+import time
+from typing import TYPE_CHECKING, TypeAlias
 
-from mq9.server.logs import Log
 from mq9.server.running import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mq9.server.logs import Log
+
+    Enter: TypeAlias = Callable[[socket.socket, tuple[str, int]], None]
 
 _BACKLOG = 4096
 # Connections taken before others get a turn: with what each of them sends, some milliseconds.
@@ -80,15 +89,53 @@ def _refused(host: str, port: int, error: OSError) -> StartError:
     return StartError(f"cannot listen on {host}:{port}: {error.strerror}{hint}")
 
 
+def accept_until(done: int, sockets: Sequence[socket.socket], enter: Enter, log: Log) -> None:
+    """Accept without an event loop until the descriptor `done` can be read."""
+    waiting = select.poll()
+    for descriptor in (done, *(listener.fileno() for listener in sockets)):
+        waiting.register(descriptor, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in waiting.poll()}
+        if done in ready:
+            return
+        for listener in sockets:
+            if listener.fileno() in ready and (error := _accept(listener, enter)):
+                _complain(error, log)
+                time.sleep(_PAUSE_S)
+
+
+def _accept(listener: socket.socket, enter: Enter) -> OSError | None:
+    """Take in a few; the error if the system has no room for more."""
+    for _ in range(_BATCH):
+        try:
+            accepted, address = listener.accept()
+        except (BlockingIOError, InterruptedError):
+            return None
+        except ConnectionError:
+            continue
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                return error
+            raise
+        accepted.setblocking(False)
+        # Raises on a connection that was reset already.
+        with contextlib.suppress(OSError):
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        enter(accepted, address[:2])
+    return None
+
+
+def _complain(error: OSError, log: Log) -> None:
+    log.error(f"cannot accept a connection: {error.strerror}")
+
+
 class Listener:
     """Accepts on listening sockets and hands each connection on."""
 
-    def __init__(
-        self,
-        sockets: Sequence[socket.socket],
-        enter: Callable[[socket.socket, tuple[str, int]], None],
-        log: Log,
-    ) -> None:
+    def __init__(self, sockets: Sequence[socket.socket], enter: Enter, log: Log) -> None:
+        # Imported here: clients are greeted before there is a loop.
+        import asyncio
+
         self._sockets = list(sockets)
         self._enter = enter
         self._log = log
@@ -104,29 +151,11 @@ class Listener:
         self._sockets.clear()
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_BATCH):
-            try:
-                accepted, address = listener.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except ConnectionError:
-                continue
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    self._pause(listener, error)
-                    return
-                raise
-            accepted.setblocking(False)
-            # Raises on a connection that was reset already.
-            with contextlib.suppress(OSError):
-                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._enter(accepted, address[:2])
-
-    def _pause(self, listener: socket.socket, error: OSError) -> None:
-        # The socket stays readable: without a pause the loop would spin until a client leaves.
-        self._log.error(f"cannot accept a connection: {error.strerror}")
-        self._loop.remove_reader(listener.fileno())
-        self._loop.call_later(_PAUSE_S, self._resume, listener)
+        if error := _accept(listener, self._enter):
+            # The socket stays readable: without a pause the loop would spin until a client leaves.
+            _complain(error, self._log)
+            self._loop.remove_reader(listener.fileno())
+            self._loop.call_later(_PAUSE_S, self._resume, listener)
 
     def _resume(self, listener: socket.socket) -> None:
         if listener in self._sockets:

@@ -97,6 +97,8 @@ class Running:
     passwords: Passwords
     clients: Clients = field(default_factory=Clients)
     lame_duck: bool = False
+    reachable: bool = False
+    """Whether other machines can connect."""
     export: dict[str, Any] | None = None
     """What `/varz` says of the continuous export; None without one."""
     exported_ms: int | None = None

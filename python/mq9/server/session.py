@@ -5,7 +5,6 @@ Owns handshake, authentication and what is known about the client. Sees no messa
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from mq9.server import connect, nkeys
@@ -17,6 +16,8 @@ from mq9.server.hash_queue import CrowdedError
 from mq9.server.info import PROTOCOL, Peer, info_fields, info_line, is_loopback
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mq9._core import Certificate, Connection
     from mq9.config import Tls
     from mq9.server.running import Running
@@ -91,6 +92,9 @@ class Session:
         authenticator = self._running.settings.authenticator
         decision = authenticator.check(self._shown)
         if isinstance(decision, HashNeeded):
+            # Imported here: clients are greeted before there is an event loop.
+            import asyncio
+
             self._deciding = asyncio.get_running_loop().create_task(
                 self._settle(authenticator, decision, self._shown)
             )

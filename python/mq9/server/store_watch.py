@@ -5,7 +5,6 @@ Clients are told of errors in replies to their requests; this is for whoever run
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +67,9 @@ class StoreWatch:
 
     async def run(self) -> None:
         """Look until cancelled."""
+        # Imported here: clients are greeted before there is an event loop.
+        import asyncio
+
         while True:
             await asyncio.sleep(_EVERY_S)
             self.look()
