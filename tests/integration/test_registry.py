@@ -4,12 +4,24 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
-from tests.agents import LIGHT, all_pages, card, found, mailboxes, register, settled
+from tests.agents import (
+    LIGHT,
+    MEANING_DEADLINE_S,
+    all_pages,
+    card,
+    found,
+    mailboxes,
+    register,
+    settled,
+)
 from tests.mail import Json, Mail
 from tests.peers import MQ9, Serve, Server, start, until
+
+import mq9
 
 CARDS: list[Json] = [
     card(
@@ -132,6 +144,35 @@ def test_the_first_search_by_meaning_finds_what_was_registered(serve: Serve, emb
         assert answer["total"] == len(CARDS)
         if "pending" not in answer:
             assert mailboxes(answer)[0] == "weather"
+
+
+async def test_a_client_is_told_how_many_its_first_search_has_not_read(tmp_path: Path) -> None:
+    """Right after the first REGISTER, while what reading takes is not loaded yet."""
+    file = tmp_path / "data" / "agents" / "vectors.mq9"
+    file.parent.mkdir(parents=True)
+    # Whoever reads it waits, as for a disk that is slow.
+    os.mkfifo(file)
+    server = start(tmp_path, LIGHT, peer=MQ9)
+    try:
+        async with mq9.Client(server.url, timeout=60) as client:
+            await client.register({"mailbox": "weather", "description": "Tells when it rains"})
+            cards = await client.discover(semantic="when it rains")
+            # Words stand in for what is not read, and the client does not hide it.
+            assert [found["mailbox"] for found in cards] == ["weather"]
+            assert (cards.total, cards.pending) == (1, 1)
+            page = await client.discover_page(semantic="when it rains")
+            assert (page.total, page.pending) == (1, 1)
+            # Its reader sees the end of it, and makes a new one.
+            writer = os.open(file, os.O_WRONLY)
+            file.unlink()
+            os.close(writer)
+            deadline = time.monotonic() + MEANING_DEADLINE_S
+            while cards.pending:
+                assert time.monotonic() < deadline
+                cards = await client.discover(semantic="do I need an umbrella")
+            assert [found["mailbox"] for found in cards] == ["weather"]
+    finally:
+        server.stop()
 
 
 def test_a_name_is_found_first_whatever_it_means(mail: Mail) -> None:
