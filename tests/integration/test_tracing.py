@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +100,21 @@ def test_a_trace_names_who_sent_the_message_and_who_got_it(server: Server) -> No
         assert [message.sid for message in messages(reader.until(b"PONG\r\n"))] in (
             [["1", "2", "3"], ["2", "1", "3"], ["2", "3", "1"], ["1", "3", "2"]]
         )
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["without", "with"])
+def test_the_server_says_whether_it_serves_jetstream(
+    serve: Serve, tmp_path: Path, served: bool
+) -> None:
+    """In INFO, in traces and to who asks about itself alike."""
+    block = f'jetstream {{ store_dir: "{tmp_path / "streams"}" }}' if served else ""
+    with client(serve(f"{CONFIG}\n{block}"), "n") as wire:
+        assert wire.info.get("jetstream", False) is served
+        assert traced(wire, "a.b")["server"]["jetstream"] is served
+        wire.send(b"SUB me 1\r\nPUB $SYS.REQ.USER.INFO me 0\r\n\r\n")
+        while not (frame := wire.frame()).startswith(b"MSG me "):
+            assert frame, "the server has closed"
+        assert json.loads(frame.partition(b"\r\n")[2])["server"]["jetstream"] is served
 
 
 def test_a_message_that_is_only_traced_goes_nowhere(server: Server) -> None:

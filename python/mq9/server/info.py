@@ -16,7 +16,7 @@ from mq9.server import nkeys
 # is spoken here in full. The version of mq9 is in a field of its own.
 NATS_VERSION = "2.15.1"
 PROTOCOL = 1
-# Of JetStream's API, which clients look at besides the version: there is none.
+# Of JetStream's API, which clients look at besides the version: the first.
 _API_LEVEL = 0
 
 
