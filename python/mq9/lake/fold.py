@@ -150,7 +150,9 @@ class _Lives:
         of = self._of_groups(rows, first)
         of["life"], of["group"] = life[order][first], code[rows[first]]
         # Those of whom no group knows.
-        alone = np.setdiff1d(np.arange(self.amount), of["life"], assume_unique=False)
+        is_alone = np.ones(self.amount, bool)
+        is_alone[of["life"]] = False
+        alone = np.flatnonzero(is_alone)
         nothing: dict[str, Any] = {"life": alone, "deliveries": 0, "returns": 0, "last": -1}
         nothing |= dict.fromkeys(("group", "last_row", "dead_row"), -1)
         filled = {

@@ -102,25 +102,30 @@ def _in_payloads(payloads: pa.Array, told: dict[str, pa.Array]) -> None:
     rows = np.flatnonzero(np.asarray(mentioned))
     if not len(rows):
         return
+    # Equal payloads are read once.
+    encoded = pc.dictionary_encode(payloads.take(pa.array(rows)))
+    distinct = encoded.dictionary.to_pylist()
     texts: dict[str, Texts] = {}
-    for nth, payload in enumerate(payloads.take(pa.array(rows)).to_pylist()):
+    for nth, payload in enumerate(distinct):
         found = _object(payload)
         for field in found.keys() & _FIELD_OF.keys():
             name = _FIELD_OF[field]
             if name not in texts:
-                texts[name] = [None] * len(rows)
+                texts[name] = [None] * len(distinct)
             # The first field that says it counts.
             fields = [text for each in FIELDS[name] if (text := _text(found.get(each)))]
             texts[name][nth] = fields[0] if fields else None
+    which = np.full(len(payloads), -1)
+    which[rows] = np.asarray(encoded.indices)
+    at = pa.array(which, mask=which < 0)
     for name, column in texts.items():
-        spread: np.ndarray[Any, Any] = np.full(len(payloads), None, object)
-        spread[rows] = column
-        told[name] = pc.coalesce(told[name], pa.array(spread, pa.string()))
+        told[name] = pc.coalesce(told[name], pa.array(column, pa.string()).take(at))
 
 
 def _object(payload: bytes) -> dict[str, object]:
     try:
-        found = json.loads(payload)
+        # What was found to begin like an object in UTF-8 can be in no other encoding.
+        found = json.loads(payload.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -139,12 +144,14 @@ def _numbers(texts: pa.Array, most: int, times: int) -> pa.Array:
     """Numbers that are not negative; nothing of what is none, or too large to be one of these."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), pa.int64())
-    return pa.array([_number(text, most, times) for text in texts.to_pylist()], pa.int64())
+    encoded = pc.dictionary_encode(texts)
+    numbers = [_number(text, most, times) for text in encoded.dictionary.to_pylist()]
+    return pa.array(numbers, pa.int64()).take(encoded.indices)
 
 
-def _number(text: str | None, most: int, times: int) -> int | None:
+def _number(text: str, most: int, times: int) -> int | None:
     try:
-        number = float(text or "")
+        number = float(text)
     except ValueError:
         return None
     return round(number * times) if 0 <= number <= most else None
