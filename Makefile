@@ -115,6 +115,10 @@ test-py: ## Run the Python tests, in some processes side by side
 chromium: ## Install Debian's Chromium and Prometheus, which the tests of the page and of alerts need
 	$(if $(filter 0,$(shell id -u)),,sudo) apt-get install --yes --no-install-recommends chromium prometheus
 
+.PHONY: pictures
+pictures: $(DEVELOPED) ## Take the pictures of the page that the docs show; needs Chromium, takes two minutes
+	$(BIN)/python -m tests.browser.pictures docs/img $(ARGS)
+
 .PHONY: postgres
 postgres: ## Install Debian's PostgreSQL, which the tests of copied dead letters start
 	$(if $(filter 0,$(shell id -u)),,sudo) apt-get install --yes --no-install-recommends postgresql

@@ -77,7 +77,7 @@ def test_secrets_of_the_environment_get_into_a_configuration() -> None:
     # Inside quotes a name with a dollar sign is only text.
     for name, config in shown():
         assert not re.search(r'"[^"\n]*\$[A-Z][A-Z_]+\b[^"\n]*"', config), name
-    (letters,) = blocks("docs/management.md", "conf")
+    (letters,) = blocks("docs/operate/dead-letters.md", "conf")
     options = loads(letters, {"QUEUES_URL": "postgres://mq9:secret@db.example/queues"})
     assert options.dead_letters is not None
     assert options.dead_letters.postgres == "postgres://mq9:secret@db.example/queues"

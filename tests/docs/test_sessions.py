@@ -34,6 +34,12 @@ ELSEWHERE = {
     "docs/guides/cluster.md": "tests/docs/test_operator_pages.py",
     "docs/management.md": "tests/docs/test_operator_pages.py",
     "docs/guides/push.md": "tests/docs/test_push_page.py",
+    "docs/operate/alert.md": "tests/docs/test_operate_pages.py",
+    "docs/operate/configure.md": "tests/docs/test_operate_pages.py",
+    "docs/operate/dead-letters.md": "tests/docs/test_operate_pages.py",
+    "docs/operate/monitor.md": "tests/docs/test_operate_pages.py",
+    "docs/operate/scale.md": "tests/docs/test_operate_pages.py",
+    "docs/operate/upgrade.md": "tests/docs/test_operate_pages.py",
     "docs/protocol.md": "tests/docs/test_protocol_page.py",
 }
 
@@ -47,6 +53,8 @@ PROGRAMS = {
     ("docs/langchain.md", "python"): ("langchain/test_langchain.py",),
     ("docs/mcp.md", "json"): ("mcp/test_mcp.py",),
     ("docs/migrate-robustmq.md", "python"): ("compat/test_compat.py",),
+    ("docs/operate/alert.md", "yaml"): ("docs/test_operate_pages.py",),
+    ("docs/operate/monitor.md", "yaml"): ("docs/test_operate_pages.py",),
     ("docs/registry.md", "python"): ("docs/test_registry_page.py",),
     ("docs/spark.md", "python"): ("spark/test_batch_and_stream.py",),
     ("docs/spark.md", "sql"): ("spark/test_batch_and_stream.py",),
@@ -62,6 +70,8 @@ NOT_RUN = {
     "python3 -m venv env": INSTALLS,
     "pip install": INSTALLS,
     "docker build": "needs a daemon",
+    "sudo python3": "installs for the whole machine; tests/manage/test_deploy.py reads the unit",
+    "kubectl": "needs a cluster; tests/manage/test_deploy.py checks what is applied",
     "make serve": "the same as `make setup`, which every run begins with",
     "$ mq9 serve": "shows what the log begins with",
     "mq9 serve": "starts the broker that the commands after it are run with",
@@ -79,7 +89,7 @@ NOT_RUN = {
 }
 A_COMMAND = re.compile(
     r"^(?:\$ )?(?:[A-Z_0-9]+=\S+ )*(?:mq9|nats|pip|pipx|python3?|npx|docker|cp|mkdir|spark-submit|"
-    r"curl|kill|make)\b(?! *[:={(])"
+    r"curl|kill|make|sudo|kubectl)\b(?! *[:={(])"
 )
 
 
