@@ -27,11 +27,15 @@ from nats_core import micros, progress, rate
 from nats_runs import ROOT, BenchError
 
 BEFORE, NOW = "before", "now"
-COMMIT = "d33282f"
+# The last commit before the engine had a thread of its own.
+COMMIT = "2b629dc"
 NAMES = (
     *(
-        f"SEND interval, 128 B, {load}"
-        for load in ("1 x 1", "64 x 1", "1 x 64", "8 x 64", "1 x 1024")
+        f"SEND interval, {load}"
+        for load in (
+            *("128 B, 1 x 1", "128 B, 64 x 1", "128 B, 1 x 64", "128 B, 8 x 64"),
+            *("128 B, 1 x 1024", "1 KiB, 8 x 64"),
+        )
     ),
     *(f"SEND always, {load}" for load in ("128 B, 1 x 1", "1 KiB, 1 x 1", "128 B, 64 x 1")),
     *(f"FETCH+ACK {load}" for load in ("interval, batches of 1", "interval, batches of 100")),
@@ -57,6 +61,13 @@ def build(commit: str) -> Path:
     return tree / "python"
 
 
+def commit() -> str:
+    """What is measured as today's."""
+    words = ["git", "rev-parse", "--short", "HEAD"]
+    found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    return found.stdout.strip()
+
+
 def call(command: Sequence[str], folder: Path, settings: Mapping[str, str]) -> None:
     """Runs a tool that must succeed."""
     if subprocess.run(command, cwd=folder, env=os.environ | settings, check=False).returncode:
@@ -69,7 +80,7 @@ def serve(package: Path) -> list[str]:
 
 
 def line_up(servers: Mapping[str, Contender], row: Row) -> dict[str, Contender]:
-    """Who is measured in a row. Latencies are at each one's own peak: only ours are compared."""
+    """Who is measured in a row. Latencies are of ours alone: others have no such peak."""
     return {
         name: one
         for name, one in servers.items()
@@ -101,11 +112,15 @@ def compare(
         for row in rows:
             chosen = line_up(servers, row)
             runs: dict[str, list[Numbers]] = {who: [] for who in chosen}
+            peak: float | None = None
             for number in range(options.rounds):
                 names = list(chosen)
                 # Who is first changes with every round.
                 for who in names[number % len(names) :] + names[: number % len(names)]:
-                    runs[who].append(measuring.once(row, chosen[who]))
+                    runs[who].append(measuring.once(row, chosen[who], peak))
+                    if isinstance(row, Latency):
+                        # All later ones are asked for the same rates as the first.
+                        peak = peak or runs[who][0]["peak_rate"]
             new = latency_lines(row, runs) if isinstance(row, Latency) else [rate_line(row, runs)]
             for line in new:
                 progress(" | ".join(line))
@@ -128,7 +143,7 @@ def rate_line(row: Row, runs: Mapping[str, Sequence[Numbers]]) -> list[str]:
 
 
 def latency_lines(row: Row, runs: Mapping[str, Sequence[Numbers]]) -> list[list[str]]:
-    """The p99 at parts of each one's own peak; a ratio below 1 is better."""
+    """The p99 at parts of one peak for both; a ratio below 1 is better."""
     lines = []
     for percent in (50, 80):
         name = f"p99_us_{percent}"
@@ -196,7 +211,10 @@ def main(words: Sequence[str] | None = None) -> int:
     busy_s, started = nats_runs.machine_busy_s(), time.monotonic()
     table = markdown(compare(rows, servers, options))
     busy = (nats_runs.machine_busy_s() - busy_s) / (time.monotonic() - started)
-    when = f"{time.strftime('%Y-%m-%d')}, commit {options.before} before, {options.rounds} rounds"
+    when = (
+        f"{time.strftime('%Y-%m-%d')}, commit {options.before} before, {commit()} now, "
+        f"{options.rounds} rounds of {options.seconds:g} s"
+    )
     text = f"{table}\n\n{when}; {busy:.1f} of {os.cpu_count()} cores busy on average."
     sys.stdout.write(text + "\n")
     if options.report:

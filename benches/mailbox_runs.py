@@ -41,8 +41,8 @@ class Measuring:
     scale: Scale
     options: argparse.Namespace
 
-    def once(self, row: Row, contender: Contender) -> Numbers:
-        """The numbers of one row on one server."""
+    def once(self, row: Row, contender: Contender, peak: float | None = None) -> Numbers:
+        """The numbers of one row on one server. Latencies: at parts of its own or of this peak."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             folder = Path(name)
             if isinstance(row, Drain):
@@ -55,7 +55,7 @@ class Measuring:
                     case Drain():
                         return self._drain(row, contender, folder)
                     case Latency():
-                        return self._latency(row, contender, folder)
+                        return self._latency(row, contender, folder, peak)
                     case Create():
                         return self._create(row, contender, folder)
                     case Backlog():
@@ -84,14 +84,17 @@ class Measuring:
             check_kept(contender, server, run["messages"])
         return numbers(run)
 
-    def _latency(self, row: Latency, contender: Contender, folder: Path) -> Numbers:
+    def _latency(
+        self, row: Latency, contender: Contender, folder: Path, peak: float | None
+    ) -> Numbers:
         words = [*contender.send_arguments(), "--size", row.size]
         words += ["--connections", row.connections]
         with contender.run(folder, row.sync) as server:
             contender.create(server.address)
             run = self._load(server, [*words, "--window", row.window])
-            peak, sent = float(run["rate"]), int(run["messages"])
-            found = {"peak_rate": peak, "others_cores": float(run["others_cores"])}
+            own, sent = float(run["rate"]), int(run["messages"])
+            peak = own if peak is None else peak
+            found = {"peak_rate": own, "others_cores": float(run["others_cores"])}
             for percent in PERCENTS:
                 pace = ["--rate", peak * percent / 100, "--window", OPEN_WINDOW]
                 run = self._load(server, [*words, *pace])
