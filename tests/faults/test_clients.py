@@ -339,7 +339,11 @@ def test_control_a_broker_that_stalls_is_noticed(target: Server) -> None:
 
 def test_control_without_limits_memory_grows(serve: Serve, elsewhere: Server) -> None:
     server = serve('max_pending: 4GiB\nwrite_deadline: "1h"\n', peer=MQ9)
-    grown = measured(server, elsewhere, "never read", 3.0).grown_bytes
+    # The attacker gives way to everybody: on a busy machine it needs longer.
+    for seconds in (3.0, 30.0, 120.0):
+        grown = measured(server, elsewhere, "never read", seconds).grown_bytes
+        if grown > MOST_BYTES:
+            break
     assert grown > MOST_BYTES, f"only {grown / MIB:.0f} MiB more"
     note = f"{grown / MIB:.0f} MiB more, as it must be"
     record(Row("clients", "control: never read, limits off", 1, note=note))

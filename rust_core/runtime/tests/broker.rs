@@ -4,8 +4,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -310,4 +310,39 @@ fn a_client_that_is_not_read_from_is_not_pinged() {
     server.runtime.order(move |pump, now| pump.set_asked(cid, true, now));
     server.let_in(cid);
     assert_eq!(early.line(), "PONG");
+}
+
+#[test]
+fn a_lease_begins_after_its_client_has_asked_however_long_the_round_took() {
+    let mut server = Server::new(Limits::default());
+    let (mut sender, mut ada, mut bob) = (server.client(), server.client(), server.client());
+    assert!(sender.ask("MSG.SEND.m", b"job").contains(r#""error":"""#));
+    // Both orders are in one round, and that round begins when the socket of the first worker has something to read.
+    let (entered, has_entered) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    server.runtime.order(move |_, _| {
+        entered.send(()).unwrap();
+        released.recv().unwrap();
+    });
+    has_entered.recv().unwrap();
+    ada.say(b"PING\r\n");
+    let (begun, has_begun) = mpsc::channel();
+    let (asked, has_asked) = mpsc::channel::<()>();
+    server.runtime.order(move |_, _| {
+        begun.send(()).unwrap();
+        has_asked.recv().unwrap();
+    });
+    release.send(()).unwrap();
+    has_begun.recv().unwrap();
+    thread::sleep(Duration::from_millis(300));
+    let lease =
+        br#"{"group_name":"g","deliver":"earliest","config":{"max_wait_ms":0,"ack_wait_ms":400}}"#;
+    let since = Instant::now();
+    ada.request("MSG.FETCH.m", lease);
+    asked.send(()).unwrap();
+    assert_eq!(ada.line(), "PONG");
+    assert!(ada.message().contains(r#""payload":"job""#));
+    let wait = br#"{"group_name":"g","config":{"max_wait_ms":20000}}"#;
+    assert!(bob.ask("MSG.FETCH.m", wait).contains(r#""payload":"job""#));
+    assert!(since.elapsed() >= Duration::from_millis(400), "{:?}", since.elapsed());
 }

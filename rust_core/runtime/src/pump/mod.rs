@@ -99,18 +99,16 @@ impl Pump {
         let mut ready = Vec::new();
         while !self.stopped {
             self.wait(&mut ready);
-            let now = clock::moment();
-            self.take_orders(now);
-            self.read_and_write(&ready, now);
-            self.end_stalls(now);
-            self.finish(now);
+            self.take_orders();
+            self.read_and_write(&ready);
+            self.end_stalls(clock::moment());
+            self.finish();
         }
         // Whoever asked a moment ago waits for the answer.
-        let now = clock::moment();
         for order in self.orders.close() {
-            order(&mut self, now);
+            order(&mut self, clock::moment());
         }
-        self.finish(now);
+        self.finish();
     }
 
     fn wait(&mut self, ready: &mut Vec<(u64, Interest)>) {
@@ -133,46 +131,47 @@ impl Pump {
         }
     }
 
-    fn take_orders(&mut self, now: Moment) {
+    fn take_orders(&mut self) {
         self.unsettled |= self.waker.takes_settling();
         if self.waker.takes_order() {
+            let now = clock::moment();
             self.active_us = now.mono_us;
             self.engine.heard_other(now);
             for order in self.orders.take() {
-                order(self, now);
+                order(self, clock::moment());
             }
         }
     }
 
-    fn read_and_write(&mut self, ready: &[(u64, Interest)], now: Moment) {
+    fn read_and_write(&mut self, ready: &[(u64, Interest)]) {
         let mut bytes = 0;
         for &(token, readiness) in ready {
             if token == WAKER {
                 self.waker.bell().reset();
                 continue;
             }
-            self.active_us = now.mono_us;
             let id = token as ConnId;
             if self.link(id).is_none_or(|link| token_of(id, link.cid) != token) {
                 continue;
             }
             if readiness.write {
-                self.writable(id, now);
+                self.writable(id, clock::moment());
                 #[cfg(debug_assertions)]
                 self.check_output(id);
             }
             if readiness.read {
-                bytes += self.readable(id, now);
+                bytes += self.readable(id);
             }
             if bytes >= ROUND_BYTES {
                 bytes = 0;
-                self.finish(now);
+                self.finish();
             }
         }
     }
 
     /// Does what a round has left to do: replies, output, events.
-    fn finish(&mut self, now: Moment) {
+    fn finish(&mut self) {
+        let now = clock::moment();
         if std::mem::take(&mut self.unsettled) || self.engine.wants_to_settle(now) {
             self.engine.settle_or_sync(now, &clock::mono);
         }
@@ -238,13 +237,17 @@ impl Pump {
         }
     }
 
-    /// Reads once; how many bytes that were.
-    fn readable(&mut self, id: ConnId, now: Moment) -> usize {
+    /// Reads once; how many bytes that were. The time is that after reading: a lease must not begin before its client
+    /// has asked, and a round may have taken long until here.
+    fn readable(&mut self, id: ConnId) -> usize {
         let Some(link) = self.links[id as usize].as_ref() else { return 0 };
         if !link.is_read() {
             return 0;
         }
-        match link::receive(link.socket.as_fd(), &mut self.buffer) {
+        let received = link::receive(link.socket.as_fd(), &mut self.buffer);
+        let now = clock::moment();
+        self.active_us = now.mono_us;
+        match received {
             Received::Bytes(bytes) => {
                 self.received(id, bytes, now);
                 bytes
