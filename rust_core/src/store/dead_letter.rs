@@ -39,7 +39,8 @@ pub(super) struct Buried {
 }
 
 impl Store {
-    /// Moves the returned messages of a group that have reached `max_deliver`, at most so many.
+    /// Moves the returned messages of a group that have reached `max_deliver`, at most so many. An inbox has no such
+    /// limit: what was not read stays unread, however many connections broke.
     pub(super) fn bury_exhausted(
         &mut self,
         index: SlotIx,
@@ -48,6 +49,9 @@ impl Store {
         most: usize,
         now: Now,
     ) -> Buried {
+        if self.is_inbox(index, at) {
+            return Buried::default();
+        }
         let Some(slot) = self.state.in_use(index) else { return Buried::default() };
         let Some(group) = slot.known_group(at) else { return Buried::default() };
         let exhausted = group.group.exhausted(slot.mailbox.lanes(), max_deliver, most + 1);

@@ -61,12 +61,15 @@ impl Store {
 
     /// A group is fetched from or acknowledges. Which is not recorded: after a restart its time begins anew.
     pub(super) fn note_use(&mut self, index: SlotIx, at: GroupIx, now: Now) {
-        let slot = self.state.slot(index);
-        let is_inbox =
-            slot.and_then(|slot| slot.group(at)).is_some_and(|of| *of.name == *INBOX_GROUP);
         // What was read of an inbox is known for as long as the mailbox lives.
-        let ttl_ms = if is_inbox { 0 } else { self.group_ttl_ms(index) };
+        let ttl_ms = if self.is_inbox(index, at) { 0 } else { self.group_ttl_ms(index) };
         self.state.note_use(index, at, ttl_ms, now);
+    }
+
+    /// Whether a group is that of the inbox.
+    pub(super) fn is_inbox(&self, index: SlotIx, at: GroupIx) -> bool {
+        let group = self.state.slot(index).and_then(|slot| slot.group(at));
+        group.is_some_and(|group| *group.name == *INBOX_GROUP)
     }
 
     /// All groups count as used when the store is opened.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mq9_core::front::ConnId;
 use mq9_core::mailbox::Policy;
-use mq9_core::store::{NewMailbox, Options, Send};
+use mq9_core::store::{Changes, NewMailbox, Options, Send};
 use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
 
 use crate::driver::{Driver, START};
@@ -273,4 +273,53 @@ fn a_mailbox_of_type_latest_pushes_the_newest() {
     );
     driver.settle();
     assert_eq!(payloads(&mut driver, reader), ["f", "f"]);
+}
+
+#[test]
+fn what_was_not_read_of_an_inbox_is_no_dead_letter_however_often_connections_broke() {
+    let disk = SimDisk::new();
+    let mut driver = Driver::on(Arc::new(disk.clone())).unwrap();
+    driver.create(
+        "m",
+        Policy { max_deliver: 1, dead_letter: Some("dead".into()), ..Policy::default() },
+    );
+    let sender = driver.client();
+    publish(&mut driver, sender, "INBOX.m.normal", "a");
+    let lose = |driver: &mut Driver| {
+        let reader = driver.client();
+        say(driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+        assert!(driver.wire(reader).ends_with("a\r\nPING\r\n"));
+        driver.leave(reader);
+        driver.settle();
+    };
+    let update = |driver: &mut Driver, max_deliver, dead_letter: Option<&str>| {
+        let dead_letter = dead_letter.map(Into::into);
+        let change = |policy: &mut Policy| {
+            (policy.max_deliver, policy.dead_letter) = (max_deliver, dead_letter);
+        };
+        let now = driver.now;
+        driver.store().update_mailbox("m", Changes::default(), change, now).unwrap();
+        driver.pass_ms(5000);
+    };
+    for _ in 0..2 {
+        lose(&mut driver);
+    }
+    update(&mut driver, 2, Some("dead"));
+    update(&mut driver, 1, Some("other"));
+    driver.store().sync().unwrap();
+    drop(driver);
+    let mut driver =
+        Driver::with(Arc::new(disk.crash_strict()), Options::default(), START).unwrap();
+    lose(&mut driver);
+    update(&mut driver, 3, Some("dead"));
+    driver.store().sync().unwrap();
+    for address in ["dead", "other"] {
+        assert!(
+            driver.store().mailbox(address, driver.now).is_err(),
+            "{address} has a dead letter"
+        );
+    }
+    let reader = driver.client();
+    say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+    assert_eq!(payloads(&mut driver, reader), ["a"]);
 }
