@@ -71,6 +71,49 @@ fn ten_thousand_readers_of_a_mailbox_cost_a_few_readings_of_it() {
 }
 
 #[test]
+fn those_who_stand_at_the_same_place_share_readings_where_ids_have_gaps() {
+    let mut driver = Driver::new();
+    let sender = driver.client();
+    // Ids are those of the mailbox: each priority has gaps, and the first messages are gone.
+    for nth in 0..60 {
+        send(&mut driver, sender, ["m.urgent", "m"][nth % 2], &nth.to_string());
+    }
+    let now = driver.now;
+    for msg_id in 0..5 {
+        driver.store().delete("m", msg_id, now).unwrap();
+    }
+    let readers: Vec<ConnId> = (0..1_000).map(|_| driver.client()).collect();
+    let (all, early) = (readers.len() as u64, &readers[..500]);
+    let subscribe = |driver: &mut Driver, readers: &[ConnId]| {
+        for &reader in readers {
+            driver.feed(reader, b"SUB $mq9.AI.MAILBOX.MSG.m 2\r\n");
+        }
+        settle(driver);
+    };
+    let done = work(&mut driver, |driver| subscribe(driver, early));
+    assert!(done.reads <= 2 * 10 && done.turns <= 3 * all, "{done:?}");
+    // Those who come when more of the head is gone are soon at the same place as the others.
+    for msg_id in 5..9 {
+        driver.store().delete("m", msg_id, now).unwrap();
+    }
+    let done = work(&mut driver, |driver| subscribe(driver, &readers[500..]));
+    assert!(done.reads <= 2 * 10 && done.turns <= 3 * all, "{done:?}");
+    let counts: Vec<usize> = readers.iter().map(|&it| payloads(&mut driver, it).len()).collect();
+    assert_eq!((counts[0], counts[999]), (55, 51));
+    for nth in 0..20 {
+        let address = ["m.urgent", "m", "m", "m.critical"][nth % 4];
+        let done = work(&mut driver, |driver| send(driver, sender, address, &nth.to_string()));
+        assert!(done.reads <= 10 && done.turns <= 2 * all, "{nth}: {done:?}");
+        // What is deleted once it was given leaves a gap as well.
+        let newest = 60 + nth as u64;
+        driver.store().delete("m", newest, now).unwrap();
+    }
+    for &reader in &readers {
+        assert_eq!(payloads(&mut driver, reader).len(), 20);
+    }
+}
+
+#[test]
 fn a_send_costs_the_same_beside_100_000_mailboxes_with_a_reader_each() {
     let mut driver = Driver::new();
     let sender = driver.client();

@@ -33,15 +33,36 @@ struct Piece {
     list: Vec<(Level, u64, usize, Range<usize>)>,
     more: bool,
     waits: bool,
+    /// Per level, where it was read from.
+    from: [u64; LEVELS],
 }
 
 /// What was read for one feed, for others that stand at the same place.
 #[derive(Debug)]
 pub(super) struct Shared {
     slot: SlotIx,
-    cursors: [u64; LEVELS],
     levels: LevelSet,
     piece: Piece,
+    /// Per level, the first that was read. From here back to where it was read from there is nothing, so all who stand
+    /// in between stand at the same place.
+    first: [u64; LEVELS],
+}
+
+impl Shared {
+    fn new(slot: SlotIx, levels: LevelSet, piece: Piece) -> Shared {
+        let mut first = [u64::MAX; LEVELS];
+        for (level, msg_id, ..) in piece.list.iter().rev() {
+            first[level.index()] = *msg_id;
+        }
+        Shared { slot, levels, piece, first }
+    }
+
+    /// Whether one who stands there would read the same.
+    fn is_for(&self, slot: SlotIx, levels: LevelSet, cursors: &[u64; LEVELS]) -> bool {
+        let holds = |at| (self.piece.from[at]..=self.first[at]).contains(&cursors[at]);
+        (self.slot, self.levels) == (slot, levels)
+            && (0..LEVELS).all(|at| !levels.has_index(at) || holds(at))
+    }
 }
 
 impl Pushes {
@@ -136,7 +157,9 @@ impl Pushes {
             self.active.push_back(id);
         }
         self.rest(id, feed, dry, front);
-        self.keep(feed, levels, piece);
+        if matches!(feed.kind, Kind::Own(_)) {
+            self.shared = Some(Shared::new(feed.watched.slot, levels, piece));
+        }
         written
     }
 
@@ -224,10 +247,7 @@ impl Pushes {
         let slot = feed.watched.slot;
         let (reading, limits) = match &feed.kind {
             Kind::Own(position) => {
-                let same = |shared: &mut Shared| {
-                    (shared.slot, shared.levels) == (slot, levels)
-                        && shared.cursors == position.cursors
-                };
+                let same = |shared: &mut Shared| shared.is_for(slot, levels, &position.cursors);
                 if let Some(shared) = self.shared.take_if(same) {
                     return Ok(shared.piece);
                 }
@@ -238,7 +258,9 @@ impl Pushes {
         };
         self.work.reads += 1;
         let ahead = store.look_ahead(slot, reading, levels, limits, now)?;
-        let mut piece = Piece { more: ahead.more, waits: ahead.waits, ..Piece::default() };
+        let from =
+            if let Kind::Own(position) = &feed.kind { position.cursors } else { [0; LEVELS] };
+        let mut piece = Piece { more: ahead.more, waits: ahead.waits, from, ..Piece::default() };
         piece.bytes.reserve(ahead.batch.bytes() + 128 * ahead.batch.len());
         for (meta, message) in ahead.batch.iter() {
             let start = piece.bytes.len();
@@ -246,17 +268,6 @@ impl Pushes {
             piece.list.push((meta.level, meta.msg_id, headers, start..piece.bytes.len()));
         }
         Ok(piece)
-    }
-
-    /// Keeps what was read, for the next that stands where this feed stood.
-    fn keep(&mut self, feed: &Feed, levels: LevelSet, piece: Piece) {
-        let Kind::Own(position) = &feed.kind else { return };
-        let mut cursors = position.cursors;
-        // Where it stood before: each level at the first message that was read of it.
-        for (level, msg_id, ..) in piece.list.iter().rev() {
-            cursors[level.index()] = *msg_id;
-        }
-        self.shared = Some(Shared { slot: feed.watched.slot, cursors, levels, piece });
     }
 
     /// The feed goes on when more of the log is durable.
