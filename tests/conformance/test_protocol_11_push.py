@@ -1,12 +1,14 @@
 """Push: the sentences of docs/protocol.md under that heading, one test for each."""
 
+import os
 import time
 from collections.abc import Callable
 
 import pytest
-from tests.conformance.conftest import Create, Read
+from tests.conformance.conftest import URL_VARIABLE, Create, Read
 from tests.conformance.reader import Reader, header
 from tests.mail import PREFIX, Mail
+from tests.peers import MQ9, Serve
 from tests.restarts import Restarting
 
 Connect = Callable[[], Mail]
@@ -322,6 +324,58 @@ def test_a_long_history_disconnects_nobody(mail: Mail, box: str, read: Read) -> 
     for _ in range(50):
         mail.ping()
     assert len(reader.take(count)) == count
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_reader_of_a_long_history_may_take_its_time_as_long_as_it_writes(
+    serve: Serve, fresh_name: str, writes: bool
+) -> None:
+    if os.environ.get(URL_VARIABLE):
+        pytest.skip(f"needs settings of its own, which {URL_VARIABLE} does not have")
+    server = serve('write_deadline: "500ms"\nping_interval: "1s"\nping_max: 1\n', peer=MQ9)
+    count, payload = 400, b"x" * 50_000
+    with Mail(server.url) as mail, Mail(server.url) as slow, Mail(server.url) as other:
+        mail.done("MAILBOX.CREATE", {"name": fresh_name})
+        for at in range(0, count, 20):
+            waiting = [mail.begin(f"MSG.SEND.{fresh_name}", payload) for _ in range(at, at + 20)]
+            assert all(mail.answer(reply)["error"] == "" for reply in waiting)
+        reader = Reader(slow).subscribe(f"MAILBOX.MSG.{fresh_name}")
+        # Somebody else who reads nothing is given up in that time.
+        other.send(b"SUB x 9\r\nPING\r\n")
+        over = time.monotonic() + 6
+        while time.monotonic() < over:
+            mail.publish("x", payload)
+            mail.ping()
+            if writes:
+                slow.send(b"PING\r\n")
+        with pytest.raises((ConnectionError, AssertionError)):
+            Reader(other).take(1 << 30)
+        if writes:
+            assert len(reader.take(count)) == count
+        else:
+            with pytest.raises(ConnectionError):
+                reader.take(count)
+
+
+def test_what_was_written_beyond_a_maximum_that_came_late_is_unread(
+    mail: Mail, box: str, connect: Connect, read: Read
+) -> None:
+    deaf = connect()
+    deaf.pinged = lambda: None  # type: ignore[method-assign]
+    reader = Reader(deaf).subscribe(f"INBOX.{box}.*")
+    for number in range(5):
+        mail.deliver(box, str(number).encode())
+    deadline = time.monotonic() + deaf.deadline_s
+    while len(reader.came) < 5:
+        deaf.pump(deadline)
+    # It takes two, passes over the rest, and answers whatever it is asked.
+    del deaf.pinged
+    deaf.send(b"UNSUB 9 2\r\nPONG\r\n")
+    deaf.ping()
+    deaf.ping()
+    assert read(f"INBOX.{box}.*").texts(3) == ["2", "3", "4"]
+    deaf.close()
+    read(f"INBOX.{box}.*").nothing()
 
 
 def test_unsub_with_a_maximum_counts(mail: Mail, box: str, read: Read) -> None:

@@ -37,7 +37,7 @@ pub use conn::{ConnStats, Terms};
 pub use output::Waiting;
 pub use permissions::{InvalidSubject, Permissions, PermissionsBuilder};
 pub use protocol_log::ProtocolLine;
-pub use push::{Outlet, Room, Subscribing};
+pub use push::{Outlet, Room, Said, Subscribing};
 pub use subscribe::SubscriptionInfo;
 use timers::Alarm;
 pub use trace::Trace;

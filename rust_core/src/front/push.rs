@@ -48,21 +48,36 @@ pub struct Room {
     pub messages: u64,
 }
 
+/// What a client has said that its readers are to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// The subscription of a reader has ended. The client passes over so many of the last messages that were written
+    /// to it: they were more than it asks for.
+    Ended {
+        /// The reader.
+        reader: u64,
+        /// How many messages.
+        surplus: u64,
+    },
+    /// A connection has answered what [`Front::ask_for_sign`] wrote.
+    Sign(u64),
+}
+
 /// What readers are to be told.
 #[derive(Debug, Default)]
 pub(super) struct Pushing {
-    /// Readers whose subscriptions have ended.
-    ended: Vec<u64>,
+    /// In the order in which it was said: whether an answer stands for what is surplus depends on it.
+    said: Vec<Said>,
     /// Connections that have room again.
     roomy: Vec<u64>,
-    /// Connections that have answered a ping.
-    signs: Vec<u64>,
 }
 
 impl Pushing {
-    pub fn end(&mut self, ended: &Subscription) {
+    /// A subscription has ended, whose client wanted no more than `max` messages.
+    pub fn end(&mut self, ended: &Subscription, max: u64) {
         if ended.reader != 0 {
-            self.ended.push(ended.reader);
+            let surplus = ended.delivered.saturating_sub(max);
+            self.said.push(Said::Ended { reader: ended.reader, surplus });
         }
     }
 }
@@ -86,23 +101,17 @@ impl Front {
 
     /// Whether readers are to be told something.
     pub fn has_news_for_readers(&self) -> bool {
-        let Pushing { ended, roomy, signs } = &self.pushing;
-        !(ended.is_empty() && roomy.is_empty() && signs.is_empty())
+        !(self.pushing.said.is_empty() && self.pushing.roomy.is_empty())
     }
 
-    /// Readers whose subscriptions have ended since this was asked.
-    pub fn take_ended(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.pushing.ended)
+    /// What clients have said since this was asked, in that order.
+    pub fn take_said(&mut self) -> Vec<Said> {
+        std::mem::take(&mut self.pushing.said)
     }
 
     /// Connections that have room since this was asked, of those that [`Front::wait_for_room`] named.
     pub fn take_roomy(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.pushing.roomy)
-    }
-
-    /// Connections that have answered what [`Front::ask_for_sign`] wrote.
-    pub fn take_signs(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.pushing.signs)
     }
 
     pub(super) fn feed_subscription(
@@ -293,7 +302,7 @@ impl Front {
         if conn.sign.is_some_and(|sign| sign <= conn.pongs) {
             conn.sign = None;
             let cid = conn.cid;
-            self.pushing.signs.push(cid);
+            self.pushing.said.push(Said::Sign(cid));
         }
     }
 }

@@ -91,10 +91,10 @@ impl Front {
         if let Some(&subscription) = conn.sids.get(sid)
             && let Some(known) = self.router.get_mut(subscription)
         {
-            if max > known.delivered {
-                known.max = max;
-            } else {
-                self.end_subscription(subscription);
+            match max {
+                0 => self.end_subscription(subscription),
+                _ if max > known.delivered => known.max = max,
+                _ => self.end_after(subscription, max),
             }
         }
         if verbose {
@@ -103,9 +103,14 @@ impl Front {
     }
 
     pub(super) fn end_subscription(&mut self, id: SubId) {
+        self.end_after(id, u64::MAX);
+    }
+
+    /// Ends a subscription whose client takes no more than `max` messages, of all that were written.
+    fn end_after(&mut self, id: SubId, max: u64) {
         let Some(ended) = self.router.unsubscribe(id) else { return };
         self.totals.removes += 1;
-        self.pushing.end(&ended);
+        self.pushing.end(&ended, max);
         if let Some(conn) = self.conn_mut(ended.owner) {
             conn.sids.remove(&ended.sid);
             conn.readers -= usize::from(ended.reader != 0);
@@ -117,7 +122,7 @@ impl Front {
         conn.readers = 0;
         for (_, subscription) in std::mem::take(&mut conn.sids) {
             if let Some(ended) = self.router.unsubscribe(subscription) {
-                self.pushing.end(&ended);
+                self.pushing.end(&ended, u64::MAX);
             }
             self.totals.removes += 1;
         }

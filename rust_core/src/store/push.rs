@@ -338,6 +338,16 @@ impl Store {
         Some((at, picks.collect()))
     }
 
+    /// A message of the inbox was written to a connection whose client passes over it: it is unread again, as it will be
+    /// after a restart.
+    pub fn inbox_passed_over(&mut self, of: MailboxRef, msg_id: u64) {
+        let Some(slot) = self.state.slot_of(of.slot, of.number) else { return };
+        let Some(at) = slot.find_group(INBOX_GROUP) else { return };
+        if self.state.give_back(of.slot, at, msg_id, None) {
+            self.mark_ready(of.slot);
+        }
+    }
+
     /// Messages of the inbox have been read: they do not come again, and leave a work queue.
     pub fn inbox_read(
         &mut self,

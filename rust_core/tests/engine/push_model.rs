@@ -55,6 +55,8 @@ struct Subscription {
     level: Option<usize>,
     /// How many more messages it takes.
     left: Option<usize>,
+    /// What it was given, in that order.
+    had: Vec<Key>,
 }
 
 impl Subscription {
@@ -252,7 +254,7 @@ impl World {
             text += &format!("UNSUB {sid} {max}\r\n");
         }
         self.driver.feed(self.conns[&conn].0, text.as_bytes());
-        self.subscriptions.push(Subscription { sid, conn, kind, level, left });
+        self.subscriptions.push(Subscription { sid, conn, kind, level, left, had: Vec::new() });
     }
 
     fn unsubscribe(&mut self) {
@@ -260,8 +262,20 @@ impl World {
             return;
         }
         let at = self.dice.below(self.subscriptions.len());
-        let Subscription { sid, conn, .. } = self.subscriptions[at];
-        self.driver.feed(self.conns[&conn].0, format!("UNSUB {sid}\r\n").as_bytes());
+        let Subscription { sid, conn, kind, .. } = self.subscriptions[at];
+        let max = if matches!(kind, Kind::Queue(_)) { 0 } else { self.dice.below(6) };
+        self.driver.feed(self.conns[&conn].0, format!("UNSUB {sid} {max}\r\n").as_bytes());
+        let had = &self.subscriptions[at].had;
+        if max > had.len() {
+            self.subscriptions[at].left = Some(max - had.len());
+            return;
+        }
+        if kind == Kind::Inbox && max > 0 {
+            // The client passes over what is beyond the maximum, unless it has answered for it already.
+            let (out, read) = (self.given.entry(kind).or_default(), &self.read);
+            let surplus = &had[max..];
+            out.retain(|key, (_, of)| *of != sid || !surplus.contains(key) || read.contains(key));
+        }
         self.end(|of| of.sid == sid);
     }
 
@@ -395,7 +409,7 @@ impl World {
         let due: Vec<Key> = due.map(|(key, _)| *key).collect();
         let mut all = Vec::new();
         let mut given = before;
-        let (mut full, mut counts) = (BTreeSet::new(), BTreeMap::new());
+        let (mut full, mut lists) = (BTreeSet::new(), BTreeMap::new());
         for member in &members {
             let own = came.remove(&member.sid).unwrap_or_default();
             assert!(own.is_sorted(), "{kind:?} out of order: {own:?}");
@@ -407,8 +421,8 @@ impl World {
             if member.left == Some(own.len()) {
                 full.insert(member.sid);
             }
-            counts.insert(member.sid, own.len());
-            all.extend(own);
+            all.extend(own.iter().copied());
+            lists.insert(member.sid, own);
         }
         all.sort_unstable();
         // What was not given is wanted by those alone who have had all they asked for, and did not come before what was.
@@ -426,8 +440,9 @@ impl World {
         assert!(all.is_sorted_by(|a, b| a < b), "{kind:?}: {all:?} has some twice");
         self.pushed += all.len();
         for of in &mut self.subscriptions {
-            let had = counts.get(&of.sid).copied().unwrap_or_default();
-            of.left = of.left.map(|left| left - had);
+            let had = lists.remove(&of.sid).unwrap_or_default();
+            of.left = of.left.map(|left| left - had.len());
+            of.had.extend(had);
         }
         self.given.insert(kind, given);
         self.end(|of| full.contains(&of.sid));

@@ -111,3 +111,76 @@ fn a_reader_that_drains_has_all_it_was_given_and_is_given_no_more() {
     say(&mut driver, next, "SUB $mq9.AI.INBOX.m.* 2\r\n");
     assert_eq!(payloads(&mut driver, next), ["c"]);
 }
+
+#[test]
+fn what_was_written_beyond_a_maximum_that_came_late_is_unread() {
+    let mut driver = Driver::new();
+    let (sender, reader, next) = (driver.client(), driver.client(), driver.client());
+    say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\nSUB $mq9.AI.MAILBOX.MSG.m 3\r\n");
+    // Before it could answer: some of them stand behind the ping, and some do not.
+    for payload in ["a", "b", "c", "d", "e"] {
+        publish(&mut driver, sender, "INBOX.m.normal", payload);
+    }
+    say(&mut driver, reader, "UNSUB 2 2\r\nUNSUB 3 2\r\n");
+    let wire = driver.wire(reader);
+    assert_eq!((wire.matches("HMSG").count(), wire.matches("PING").count()), (10, 1), "{wire}");
+    // The client has read two of them, passes over the others, and answers.
+    say(&mut driver, reader, "PONG\r\n");
+    assert_eq!(driver.wire(reader), "PING\r\n", "of two it has answered for the first");
+    say(&mut driver, reader, "PONG\r\n");
+    let _ = driver.wire(reader);
+    say(&mut driver, next, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+    assert_eq!(payloads(&mut driver, next), ["c", "d", "e"]);
+    driver.leave(reader);
+    driver.settle();
+    assert_eq!(payloads(&mut driver, next), [""; 0], "what was read does not come again");
+}
+
+#[test]
+fn what_was_answered_before_the_maximum_came_is_read() {
+    for (first, then) in [("PONG\r\nUNSUB 2 1\r\n", ""), ("PONG\r\n", "UNSUB 2 1\r\n")] {
+        let mut driver = Driver::new();
+        let (sender, reader) = (driver.client(), driver.client());
+        for payload in ["a", "b", "c"] {
+            publish(&mut driver, sender, "INBOX.m.normal", payload);
+        }
+        say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+        let _ = driver.wire(reader);
+        for said in [first, then] {
+            say(&mut driver, reader, said);
+        }
+        let next = driver.client();
+        say(&mut driver, next, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+        assert_eq!(payloads(&mut driver, next), [""; 0], "{first:?}, {then:?}");
+    }
+    // An answer behind it stands for what is not beyond it.
+    let mut driver = Driver::new();
+    let (sender, reader, next) = (driver.client(), driver.client(), driver.client());
+    for payload in ["a", "b", "c"] {
+        publish(&mut driver, sender, "INBOX.m.normal", payload);
+    }
+    say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+    say(&mut driver, reader, "UNSUB 2 1\r\nPONG\r\n");
+    say(&mut driver, next, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+    assert_eq!(payloads(&mut driver, next), ["b", "c"]);
+}
+
+#[test]
+fn others_of_the_connection_keep_what_they_have_when_a_maximum_comes_late() {
+    let mut driver = Driver::new();
+    let (sender, reader) = (driver.client(), driver.client());
+    driver.create("n", mq9_core::mailbox::Policy::default());
+    say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\nSUB $mq9.AI.INBOX.n.* 3\r\n");
+    for payload in ["a", "b", "c"] {
+        publish(&mut driver, sender, "INBOX.m.normal", payload);
+        publish(&mut driver, sender, "INBOX.n.normal", payload);
+    }
+    say(&mut driver, reader, "UNSUB 2 1\r\n");
+    assert_eq!(payloads(&mut driver, reader).len(), 6);
+    driver.settle();
+    let _ = payloads(&mut driver, reader);
+    driver.settle();
+    assert_eq!(driver.unread(sender, "m").unwrap()["unread"], 2);
+    driver.leave(reader);
+    assert_eq!(driver.unread(sender, "n").unwrap()["unread"], 0);
+}

@@ -8,13 +8,24 @@ use std::collections::VecDeque;
 
 use super::Pushes;
 use super::members::State;
-use crate::front::Front;
+use crate::front::{Front, Outlet};
 use crate::store::{IDS_AT_ONCE, MailboxRef, Store};
 use crate::time::Now;
 
 /// How much may be out with one connection.
 const MAX_OUT: usize = 16_384;
 const MAX_OUT_BYTES: usize = 4 << 20;
+
+/// A message of an inbox that was written to a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Out {
+    /// Of which mailbox.
+    pub of: MailboxRef,
+    pub msg_id: u64,
+    /// Who was given it.
+    pub reader: u64,
+    pub bytes: usize,
+}
 
 /// A connection that is fed.
 #[derive(Debug, Default)]
@@ -23,8 +34,8 @@ pub(super) struct Conn {
     pub readers: usize,
     /// Readers that wait for room.
     pub thirsty: Vec<u64>,
-    /// Messages of inboxes in the order they were written, each with its bytes.
-    out: VecDeque<(MailboxRef, u64, usize)>,
+    /// In the order they were written.
+    out: VecDeque<Out>,
     out_bytes: usize,
     /// How many of them the ping that is under way stands behind.
     asked: usize,
@@ -39,16 +50,39 @@ impl Conn {
     pub fn may_take(&self) -> bool {
         self.out.len() < MAX_OUT && self.out_bytes < MAX_OUT_BYTES
     }
+
+    /// The last messages of a reader, so many, that the client passes over: no answer stands for them any more. Those it
+    /// has answered for are not among them.
+    pub fn take_back(&mut self, reader: u64, surplus: u64) -> Vec<u64> {
+        let asked = self.asked;
+        let mut first = self.out.len();
+        let mut left = surplus;
+        while first > self.answered && left > 0 {
+            first -= 1;
+            left -= u64::from(self.out[first].reader == reader);
+        }
+        let mut taken = Vec::new();
+        for (at, out) in (first..).zip(self.out.split_off(first)) {
+            if out.reader == reader {
+                self.out_bytes -= out.bytes;
+                self.asked -= usize::from(at < asked);
+                taken.push(out.msg_id);
+            } else {
+                self.out.push_back(out);
+            }
+        }
+        taken
+    }
 }
 
 impl Pushes {
     /// A message of an inbox was written to a connection.
-    pub(super) fn note_out(&mut self, cid: u64, watched: MailboxRef, msg_id: u64, bytes: usize) {
-        let conn = self.conns.entry(cid).or_default();
-        conn.out.push_back((watched, msg_id, bytes));
-        conn.out_bytes += bytes;
+    pub(super) fn note_out(&mut self, to: &Outlet, out: Out) {
+        let conn = self.conns.entry(to.cid).or_default();
+        conn.out.push_back(out);
+        conn.out_bytes += out.bytes;
         if conn.asked == 0 && !std::mem::replace(&mut conn.is_to_ask, true) {
-            self.to_ask.push(cid);
+            self.to_ask.push(to.cid);
         }
     }
 
@@ -67,17 +101,17 @@ impl Pushes {
     pub(super) fn record_answered(&mut self, cid: u64, store: &mut Store, now: Now) {
         let Some(conn) = self.conns.get_mut(&cid) else { return };
         while conn.answered > 0 {
-            let Some(&(of, ..)) = conn.out.front() else { break };
+            let Some(&Out { of, .. }) = conn.out.front() else { break };
             let some = conn.out.iter().take(conn.answered.min(IDS_AT_ONCE));
             let msg_ids: Vec<u64> =
-                some.take_while(|(to, ..)| *to == of).map(|(_, msg_id, _)| *msg_id).collect();
+                some.take_while(|out| out.of == of).map(|out| out.msg_id).collect();
             if store.inbox_read(of.slot, of.number, &msg_ids, now).is_err() {
                 self.unrecorded.push(cid);
                 self.retry_later(now);
                 break;
             }
             let read = conn.out.drain(..msg_ids.len());
-            conn.out_bytes -= read.map(|(_, _, bytes)| bytes).sum::<usize>();
+            conn.out_bytes -= read.map(|out| out.bytes).sum::<usize>();
             conn.answered -= msg_ids.len();
             conn.asked = conn.asked.saturating_sub(msg_ids.len());
         }

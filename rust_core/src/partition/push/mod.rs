@@ -16,7 +16,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::broadcasts::Broadcasts;
 use crate::commands::FETCH;
-use crate::front::{Front, Outlet, Permissions, Subscribing};
+use crate::front::{Front, Outlet, Permissions, Said, Subscribing};
 use crate::log::Lsn;
 use crate::protocol::Dialect;
 use crate::protocol::push::{Listening, listening};
@@ -238,12 +238,14 @@ impl Pushes {
         broadcasts: &mut Broadcasts,
         now: Now,
     ) -> bool {
-        for reader in front.take_ended() {
-            broadcasts.end(reader);
-            self.end(reader, store);
-        }
-        for cid in front.take_signs() {
-            self.confirm(cid, store, now);
+        for said in front.take_said() {
+            match said {
+                Said::Ended { reader, surplus } => {
+                    broadcasts.end(reader);
+                    self.end(reader, surplus, store);
+                }
+                Said::Sign(cid) => self.confirm(cid, store, now),
+            }
         }
         for cid in front.take_roomy() {
             broadcasts.wake(cid);
@@ -285,13 +287,18 @@ impl Pushes {
         !self.active.is_empty()
     }
 
-    /// A subscription has ended.
-    fn end(&mut self, reader: u64, store: &mut Store) {
+    /// A subscription has ended, whose client passes over so many of the last messages that were written to it.
+    fn end(&mut self, reader: u64, surplus: u64, store: &mut Store) {
         let Some(id) = self.readers.remove(&reader) else { return };
         let Some(feed) = self.feeds.get_mut(&id) else { return };
         let Some(member) = feed.members.remove(reader) else { return };
         if let Some(conn) = self.conns.get_mut(&member.outlet.cid) {
             conn.readers -= 1;
+            if matches!(feed.kind, Kind::Inbox) {
+                for msg_id in conn.take_back(reader, surplus) {
+                    store.inbox_passed_over(feed.watched, msg_id);
+                }
+            }
         }
         if let Kind::Queue { left, .. } = &mut feed.kind {
             left.push_back(member.held.into_runs());

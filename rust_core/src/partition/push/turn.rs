@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Pushes;
+use super::conn::Out;
 use super::feed::{Feed, FeedId, Kind};
 use super::members::State;
 use crate::error::Result;
@@ -143,7 +144,11 @@ impl Pushes {
                         member.held.add(level, msg_id, next);
                     }
                     Kind::Inbox => {
-                        self.note_out(member.outlet.cid, feed.watched, msg_id, place.len());
+                        let of = feed.watched;
+                        self.note_out(
+                            &member.outlet,
+                            Out { of, msg_id, reader: to, bytes: place.len() },
+                        );
                     }
                 }
             }
