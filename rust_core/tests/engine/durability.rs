@@ -6,6 +6,7 @@ use mq9_core::mailbox::Policy;
 use mq9_sim::{Fault, Faults, FaultyDisk, Operation, SimDisk};
 
 use crate::driver::Driver;
+use crate::push;
 
 #[test]
 fn a_reply_waits_for_the_sync_and_an_error_does_not() {
@@ -61,6 +62,57 @@ fn messages_are_shown_when_they_are_durable_though_their_delivery_is_not() {
     driver.store().sync().unwrap();
     driver.release();
     assert_eq!(driver.heard(client), [r#"{"error":""}"#]);
+}
+
+#[test]
+fn a_message_of_a_mailbox_is_pushed_when_it_is_durable() {
+    for (subject, queue) in
+        [("MAILBOX.MSG.m", ""), ("MAILBOX.MSG.m", "workers "), ("INBOX.m.*", "")]
+    {
+        let mut driver = Driver::new();
+        let (sender, reader) = (driver.client(), driver.client());
+        push::say(&mut driver, reader, &format!("SUB $mq9.AI.{subject} {queue}2\r\n"));
+        // The second is in memory alone: its number has to be used up for good, and what came before it comes first.
+        for (nth, headers) in ["", "NATS/1.0\r\nmq9-persist: false\r\n\r\n"].iter().enumerate() {
+            let (head, size) = (headers.len(), headers.len() + 1);
+            let text = match head {
+                0 => format!("PUB $mq9.AI.INBOX.m.normal 1\r\n{nth}\r\n"),
+                _ => format!("HPUB $mq9.AI.INBOX.m.normal {head} {size}\r\n{headers}{nth}\r\n"),
+            };
+            driver.feed(sender, text.as_bytes());
+        }
+        driver.release();
+        assert_eq!(driver.wire(reader), "", "{subject} {queue}");
+        driver.store().flush().unwrap();
+        driver.release();
+        assert_eq!(driver.wire(reader), "", "{subject} {queue}: written is not durable");
+        driver.store().sync().unwrap();
+        driver.release();
+        assert_eq!(push::payloads(&mut driver, reader), ["0", "1"], "{subject} {queue}");
+        // The same for one that begins when the message is stored and not yet durable.
+        driver.feed(sender, b"PUB $mq9.AI.MAILBOX.MSG.m.urgent 1\r\n2\r\n");
+        let late = driver.client();
+        driver.feed(late, b"SUB $mq9.AI.MAILBOX.MSG.m.urgent 2\r\n");
+        driver.release();
+        assert_eq!((driver.wire(reader), driver.wire(late)), (String::new(), String::new()));
+        driver.store().sync().unwrap();
+        driver.release();
+        assert_eq!(push::payloads(&mut driver, late), ["2"]);
+        assert_eq!(push::payloads(&mut driver, reader), ["2"], "{subject} {queue}");
+    }
+}
+
+#[test]
+fn the_first_message_in_memory_is_pushed_when_its_number_is_used_up_for_good() {
+    let mut driver = Driver::new();
+    let (sender, reader) = (driver.client(), driver.client());
+    push::say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+    driver.feed(sender, b"PUB $mq9.AI.INBOX.m.notify 1\r\na\r\n");
+    driver.release();
+    assert_eq!(driver.wire(reader), "");
+    driver.store().sync().unwrap();
+    driver.release();
+    assert_eq!(push::payloads(&mut driver, reader), ["a"]);
 }
 
 #[test]
