@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.conftest import Read
 from tests.conformance.reader import Reader, header
 from tests.mail import PREFIX, Mail
-from tests.peers import MQ9, Serve
+from tests.peers import MQ9, Serve, until
 from tests.restarts import Restarting
 
 Connect = Callable[[], Mail]
@@ -253,6 +253,43 @@ def test_beyond_the_limit_the_oldest_go(limited: Callable[[str], Mail]) -> None:
     for number in range(5):
         teller.done("BROADCAST.task.x", str(number).encode(), STORED)
     assert Reader(limited("teller")).subscribe("BROADCAST.>").texts(3) == ["2", "3", "4"]
+
+
+def test_beyond_the_limit_of_bytes_the_oldest_go(serve: Serve) -> None:
+    server = serve("mq9 { max_broadcast_bytes: 10000 }", peer=MQ9)
+    with Mail(server.url) as teller, Mail(server.url) as listener:
+        for number in range(20):
+            teller.done("BROADCAST.task.x", b"%02d" % number + b"x" * 1000, STORED)
+        teller.done("BROADCAST.task.x", b"last", STORED)
+        reader = Reader(listener).subscribe("BROADCAST.>")
+        reader.mail.ping()
+        kept = [message.payload[:2].decode() for message in reader.came]
+        # What they take as stored is a little more than their payload.
+        assert kept[-1] == "la"
+        assert 5 <= len(kept[:-1]) < 10
+        assert kept[:-1] == [f"{number:02d}" for number in range(20 - len(kept[:-1]), 20)]
+        # Other messages count for nothing there.
+        teller.done("MAILBOX.CREATE", {"name": "box"})
+        assert teller.deliver("box", b"x" * 100_000) == 0
+
+
+def test_a_stored_broadcast_lives_for_broadcast_ttl(serve: Serve) -> None:
+    server = serve('mq9 { broadcast_ttl: "1s" }', peer=MQ9)
+    with Mail(server.url) as teller:
+        begin = time.monotonic()
+        teller.done("BROADCAST.task.x", b"short", STORED)
+        teller.done("BROADCAST.task.x", b"shorter", STORED | {"mq9-ttl": "3600"})
+
+        def stored() -> int:
+            with Mail(server.url) as listener:
+                reader = Reader(listener).subscribe("BROADCAST.>")
+                listener.ping()
+                return len(reader.came)
+
+        before = stored()
+        assert before == 2 or time.monotonic() - begin >= 1
+        until(lambda: stored() == 0, "both are gone", 20)
+        assert time.monotonic() - begin >= 1
 
 
 @pytest.mark.parametrize("pattern", ["BROADCAST.#", "BROADCAST.>", "BROADCAST.*.x"])

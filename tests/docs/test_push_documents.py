@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -206,16 +207,26 @@ def test_competing_consumers(documents: Documents) -> None:
     workers = [documents.listen(command) for _ in range(3)]
     for number in range(6):
         documents.run(f"nats pub '$mq9.AI.BROADCAST.task.available' 'task {number}.'")
-    each_once(workers, [f"task {number}." for number in range(6)])
+    texts = [f"task {number}." for number in range(6)]
+    each_once(
+        workers, texts, lambda: documents.run("nats pub '$mq9.AI.BROADCAST.task.available' end")
+    )
 
 
-def each_once(workers: list[Callable[[], str]], texts: list[str]) -> list[int]:
-    """Each text is printed by one of them; how many each has printed."""
+def each_once(
+    workers: list[Callable[[], str]], texts: list[str], end: Callable[[], object]
+) -> list[int]:
+    """Each text is printed by one of them; how many each has printed. `end` sends one that word."""
 
     def counts() -> list[int]:
         return [sum(printed().count(text) for printed in workers) for text in texts]
 
     until(lambda: min(counts()) > 0, "all have come", DEADLINE_S)
+    # What came twice was printed before the word that was sent after it.
+    deadline = time.monotonic() + DEADLINE_S
+    while not all("\nend\n" in printed() for printed in workers):
+        assert time.monotonic() < deadline, [printed() for printed in workers]
+        end()
     assert counts() == [1] * len(texts)
     return [sum(text in printed() for text in texts) for printed in workers]
 
@@ -262,7 +273,9 @@ def test_two_workers(documents: Documents) -> None:
     workers = [documents.listen(command) for _ in range(2)]
     for number in range(6):
         documents.run(f"nats pub '$mq9.AI.MAILBOX.MSG.task.queue' 'page {number}.'")
-    shares = each_once(workers, [f"page {number}." for number in range(6)])
+    texts = [f"page {number}." for number in range(6)]
+    end = "nats pub '$mq9.AI.MAILBOX.MSG.task.queue' end"
+    shares = each_once(workers, texts, lambda: documents.run(end))
     assert shares == [3, 3]
     deleted = documents.ask("nats req '$mq9.AI.MAILBOX.DELETE.task.queue.0' ''")
     assert deleted["deleted"] is True
