@@ -14,9 +14,14 @@ from nats_runs import ROOT, BenchError
 PEERS_FOLDER = ROOT / ".build/peers"
 
 
+def mq9_command(options: argparse.Namespace) -> list[str]:
+    """Our own command: the one that was given, or the one beside."""
+    return shlex.split(options.mq9_cmd or "") or [sys.executable, "-m", "mq9", "serve"]
+
+
 def find_servers(options: argparse.Namespace) -> dict[str, list[str]]:
     """The commands of the servers that are there; who is not is named."""
-    servers = {"mq9": shlex.split(options.mq9_cmd or "") or [sys.executable, "-m", "mq9", "serve"]}
+    servers = {"mq9": mq9_command(options)}
     try:
         servers["JetStream"] = shlex.split(options.nats_cmd or "") or [nats_runs.find_peer()]
     except BenchError as error:

@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -33,11 +34,12 @@ WAYS = {
     "jetstream-ordered": "JetStream ordered",
     "jetstream-push": "JetStream push",
     "redis": "Redis XREAD BLOCK",
+    "redis-group": "Redis XREADGROUP",
 }
 OURS = ("mailbox", "inbox")
 # Whoever only reads, and whoever has the server remember what was read.
 READING = ("mailbox", "jetstream-ordered", "redis")
-REMEMBERING = ("inbox", "jetstream-push")
+REMEMBERING = ("inbox", "jetstream-push", "redis-group")
 
 Run: TypeAlias = dict[str, Any]
 
@@ -55,9 +57,9 @@ class Row:
     """The least ratio to each of those that are compared, where it is not 1."""
 
     @property
-    def number(self) -> str:
+    def numbers(self) -> tuple[str, ...]:
         """What is compared."""
-        return "p99" if self.rate else "rate"
+        return ("p50", "p99") if self.rate else ("rate",)
 
 
 def rows(replayed: int, stored: int) -> tuple[Row, ...]:
@@ -69,14 +71,17 @@ def rows(replayed: int, stored: int) -> tuple[Row, ...]:
         Row("LIVE, 1 subscriber", everybody, rate=1000),
         Row("LIVE, 100 subscribers", READING, 100, rate=100),
         Row(f"REPLAY of {text} messages", everybody, stored=replayed, goals=four),
+        # Subscribers of an inbox share it: it has no fan-out.
+        Row("FAN-OUT to 1", everybody, stored=stored),
         *(
             Row(f"FAN-OUT to {each}", (*READING, "jetstream-push"), each, stored=stored)
-            for each in (1, 10, 100)
+            for each in (10, 100)
         ),
     )
 
 
-FULL = {"rounds": 5, "seconds": 3.0, "warmup": 0.5, "attempts": 3, "wait": 5.0}
+# Not longer than a machine stays quiet: some ten minutes.
+FULL = {"rounds": 3, "seconds": 3.0, "warmup": 0.5, "attempts": 2, "wait": 3.0}
 QUICK = {"rounds": 1, "seconds": 0.2, "warmup": 0.1, "attempts": 1, "wait": 0.0}
 
 
@@ -98,6 +103,7 @@ class Comparison:
             "machine": machine() | {"file_system": file_system(self.data)},
             "versions": peer_commands.versions(servers),
             "measured": time.strftime("%Y-%m-%d"),
+            "commit": commit(),
             "settings": {name: getattr(options, name) for name in FULL},
         }
 
@@ -115,13 +121,13 @@ class Comparison:
                     for way in ways:
                         found = self.quietest(row, way, Path(name))
                         runs[row.name][way].append(found)
-                        progress(f" {way} {push_report.shown(row.number, found)}", end="")
+                        progress(f" {way} {push_report.shown(row.numbers, found)}", end="")
                     progress("")
                 yield self.about | {"rows": [summary(row, runs[row.name]) for row in self.rows]}
 
     def server_of(self, way: str) -> Contender | None:
         """Who pushes in this way, if it is there."""
-        names = {"redis": "Redis", "mailbox": "mq9", "inbox": "mq9"}
+        names = dict.fromkeys(OURS, "mq9") | dict.fromkeys(("redis", "redis-group"), "Redis")
         return self.servers.get(names.get(way, "JetStream"))
 
     def quietest(self, row: Row, way: str, folder: Path) -> Run:
@@ -171,26 +177,37 @@ class Comparison:
         return {name: run[name] for name in names} | latency
 
 
+def commit() -> str:
+    """Which mq9 is measured; empty where that is not known."""
+    said = []
+    for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "-uno"]):
+        run = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        if run.returncode != 0:
+            return ""
+        said.append(run.stdout.strip())
+    return f"{said[0]} with changes" if said[1] else said[0]
+
+
 def summary(row: Row, runs: Mapping[str, list[Run]]) -> dict[str, Any]:
     """A row as it goes into the result file: medians, and ratios of ours to each of the others."""
     medians = {
         way: {name: statistics.median(run[name] for run in found) for name in found[0]}
         for way, found in runs.items()
     }
-    ratios: dict[str, dict[str, float]] = {}
+    ratios: dict[str, dict[str, dict[str, float]]] = {}
     for ours in (way for way in runs if way in OURS):
-        against = REMEMBERING if ours == "inbox" else tuple(runs)
-        for other in (way for way in runs if way in against and way not in OURS):
+        for other in (way for way in runs if way not in OURS):
             # Larger is better for us, whatever is compared.
-            name = row.number
-            parts = [
-                theirs[name] / mine[name] if row.rate else mine[name] / theirs[name]
-                for mine, theirs in zip(runs[ours], runs[other], strict=True)
-            ]
-            ratios.setdefault(ours, {})[other] = statistics.median(parts)
+            for name in row.numbers:
+                parts = [
+                    theirs[name] / mine[name] if row.rate else mine[name] / theirs[name]
+                    for mine, theirs in zip(runs[ours], runs[other], strict=True)
+                ]
+                ratio = ratios.setdefault(ours, {}).setdefault(other, {})
+                ratio[name] = statistics.median(parts)
     return {
         "row": row.name,
-        "number": row.number,
+        "numbers": row.numbers,
         "subscribers": row.subscribers,
         "ways": medians,
         "ratios": ratios,

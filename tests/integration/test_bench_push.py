@@ -1,5 +1,6 @@
 """What is pushed is measured on all servers that are there; the numbers are not looked at."""
 
+import copy
 import json
 import shutil
 import subprocess
@@ -45,11 +46,36 @@ def test_each_row_has_numbers_and_ratios(result: dict[str, Any]) -> None:
         assert {"mailbox", "jetstream-ordered"} <= ways.keys()
         for found in ways.values():
             assert found["rate"] > 0
-            if row["number"] == "p99":
+            if row["row"].startswith("LIVE"):
                 assert 0 < found["p50"] <= found["p99"]
-        ours, theirs = (ways[way][row["number"]] for way in ("mailbox", "jetstream-ordered"))
-        ratio = theirs / ours if row["number"] == "p99" else ours / theirs
-        assert row["ratios"]["mailbox"]["jetstream-ordered"] == pytest.approx(ratio)
+        expected = ["p50", "p99"] if row["row"].startswith("LIVE") else ["rate"]
+        assert row["numbers"] == expected
+        for mine in ("mailbox", "inbox"):
+            if mine not in ways:
+                assert row["subscribers"] > 1, "those of an inbox share it"
+                continue
+            # Everybody else is beside both.
+            assert row["ratios"][mine].keys() == ways.keys() - {"mailbox", "inbox"}
+            for name in expected:
+                ours, theirs = (ways[way][name] for way in (mine, "jetstream-ordered"))
+                ratio = ours / theirs if name == "rate" else theirs / ours
+                assert row["ratios"][mine]["jetstream-ordered"][name] == pytest.approx(ratio)
+        assert {row["goals"][way] for way in ways if way.startswith("jetstream")} <= {1.0, 4.0}
+
+
+def test_a_ratio_that_misses_its_goal_is_told_in_whichever_number(
+    result: dict[str, Any],
+) -> None:
+    found = copy.deepcopy(result)
+    [row] = [row for row in found["rows"] if row["row"] == "LIVE, 1 subscriber"]
+    for p50, p99, is_missed in ((2.0, 0.5, True), (0.5, 2.0, True), (1.0, 1.0, False)):
+        row["ratios"] = {"inbox": {"jetstream-push": {"p50": p50, "p99": p99}}}
+        out = OUT / "told"
+        out.mkdir(exist_ok=True)
+        (out / "result.json").write_text(json.dumps(found), "utf-8")
+        run = pushes("--stored", "--out", str(out))
+        [line] = [line for line in run.stdout.splitlines() if f"{p50:.2f} / {p99:.2f}" in line]
+        assert ("**missed**" in line) == is_missed
 
 
 def test_page_and_picture_are_made_of_what_was_measured(
@@ -61,4 +87,15 @@ def test_page_and_picture_are_made_of_what_was_measured(
     assert run.returncode == 0, run.stderr
     text = page.read_text("utf-8")
     assert all(row["row"] in text for row in result["rows"])
+    begin = "<!-- {}: written by make bench-push -->"
+    for name in ("about", "ratios", "picture", "table"):
+        block = text.split(begin.format(name))[1].split(f"<!-- end of {name} -->")[0]
+        assert block.strip(), name
+    assert result["machine"]["processor"] in text
+    assert result["commit"]
+    assert f"commit {result['commit']}." in text
+    # What was measured by hand goes when there is better.
+    assert "by hand" not in text.replace(begin.format("by hand"), "").replace(
+        "<!-- end of by hand -->", ""
+    )
     assert (tmp_path / "img/benchmarks-push.png").stat().st_size > 10_000

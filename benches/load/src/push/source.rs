@@ -24,6 +24,8 @@ pub enum Kind {
     Push,
     /// `XREAD BLOCK`.
     Redis,
+    /// `XREADGROUP BLOCK`, each entry acknowledged; a group for each subscriber.
+    RedisGroup,
 }
 
 /// One subscription.
@@ -35,6 +37,8 @@ pub struct Source {
     next: u64,
     /// Of Redis: what was read last.
     last: Vec<u8>,
+    /// Of a group: what it has not acknowledged.
+    unacknowledged: Vec<Vec<u8>>,
 }
 
 impl Kind {
@@ -46,14 +50,19 @@ impl Kind {
             "jetstream-ordered" => Self::Ordered,
             "jetstream-push" => Self::Push,
             "redis" => Self::Redis,
+            "redis-group" => Self::RedisGroup,
             _ => return Err(Failure::Usage(format!("--from {from:?}: no such source"))),
         })
+    }
+
+    fn is_redis(self) -> bool {
+        matches!(self, Self::Redis | Self::RedisGroup)
     }
 
     /// The connection that sends.
     pub fn sender(self, server: &Target) -> Result<Connection, Failure> {
         match self {
-            Self::Redis => Connection::open_bare(server),
+            Self::Redis | Self::RedisGroup => Connection::open_bare(server),
             _ => Connection::open(server, b""),
         }
     }
@@ -66,7 +75,7 @@ impl Kind {
             Self::Mailbox => format!("$mq9.AI.MAILBOX.MSG.{name}"),
             Self::Inbox => format!("$mq9.AI.INBOX.{name}.normal"),
             Self::Ordered | Self::Push => format!("{name}.in"),
-            Self::Redis => {
+            Self::Redis | Self::RedisGroup => {
                 let words: [&[u8]; 5] = [b"XADD", name.as_bytes(), b"*", b"d", &payload];
                 out.extend_from_slice(&resp::command(&words));
                 return;
@@ -80,7 +89,9 @@ impl Kind {
     /// What the sender hears: pings, and answers of Redis.
     pub fn receive_answer(self, sender: &mut Connection, chunk: &mut Chunk) -> Result<(), Failure> {
         match self {
-            Self::Redis => sender.receive_bytes(chunk, |_, input| resp::whole(input))?,
+            Self::Redis | Self::RedisGroup => {
+                sender.receive_bytes(chunk, |_, input| resp::whole(input))?
+            }
             _ => sender.receive(chunk, |_, received| {
                 Err(Failure::Server(format!("sent the sender {received:?}")))
             })?,
@@ -92,7 +103,8 @@ impl Kind {
 impl Source {
     /// A subscription to a mailbox or stream; the number tells it from others.
     pub fn new(kind: Kind, name: &str, number: usize) -> Self {
-        Self { kind, name: name.to_owned(), number, next: 0, last: b"0".to_vec() }
+        let (name, last) = (name.to_owned(), b"0".to_vec());
+        Self { kind, name, number, next: 0, last, unacknowledged: Vec::new() }
     }
 
     /// The number of the message that comes next.
@@ -103,7 +115,7 @@ impl Source {
     /// Its connection, not subscribed yet.
     pub fn open(&self, server: &Target) -> Result<Connection, Failure> {
         match self.kind {
-            Kind::Redis => Connection::open_bare(server),
+            Kind::Redis | Kind::RedisGroup => Connection::open_bare(server),
             Kind::Mailbox | Kind::Inbox => Connection::open(server, b""),
             Kind::Ordered | Kind::Push => {
                 let number = self.number;
@@ -126,6 +138,13 @@ impl Source {
                 return;
             }
             Kind::Redis => return self.read_on(out),
+            Kind::RedisGroup => {
+                let group = self.group();
+                let words: [&[u8]; 6] =
+                    [b"XGROUP", b"CREATE", name.as_bytes(), group.as_bytes(), b"0", b"MKSTREAM"];
+                out.extend_from_slice(&resp::command(&words));
+                return self.read_on(out);
+            }
             // What clients ask for.
             Kind::Ordered => "\"ack_policy\":\"none\",\"max_deliver\":1,\"mem_storage\":true",
             Kind::Push => "\"ack_policy\":\"explicit\"",
@@ -146,11 +165,15 @@ impl Source {
         chunk: &mut Chunk,
         on: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Failure> {
-        if self.kind == Kind::Redis {
+        if self.kind.is_redis() {
             return connection.receive_bytes(chunk, |out, input| {
                 let Some(used) = resp::whole(input)? else { return Ok(None) };
-                self.entries(&input[..used], on)?;
-                self.read_on(out);
+                // What else comes tells that the group is made, and how many it has acknowledged.
+                if let Some((Token::Array(_), _)) = resp::first(input)? {
+                    self.entries(&input[..used], on)?;
+                    self.acknowledge(out);
+                    self.read_on(out);
+                }
                 Ok(Some(used))
             });
         }
@@ -205,6 +228,9 @@ impl Source {
             let Token::Bulk(text) = token else { continue };
             match bulks {
                 0 => {}
+                _ if bulks % 3 == 1 && self.kind == Kind::RedisGroup => {
+                    self.unacknowledged.push(text.to_vec());
+                }
                 _ if bulks % 3 == 1 => text.clone_into(&mut self.last),
                 _ if bulks % 3 == 0 => self.take(text, on)?,
                 _ => {}
@@ -214,8 +240,31 @@ impl Source {
         Ok(())
     }
 
+    fn group(&self) -> String {
+        format!("g{}", self.number)
+    }
+
+    fn acknowledge(&mut self, out: &mut Vec<u8>) {
+        if self.unacknowledged.is_empty() {
+            return;
+        }
+        let group = self.group();
+        let mut words: Vec<&[u8]> = vec![b"XACK", self.name.as_bytes(), group.as_bytes()];
+        words.extend(self.unacknowledged.iter().map(|entry| &entry[..]));
+        out.extend_from_slice(&resp::command(&words));
+        self.unacknowledged.clear();
+    }
+
     fn read_on(&self, out: &mut Vec<u8>) {
         let name = self.name.as_bytes();
+        if self.kind == Kind::RedisGroup {
+            let (group, count) = (self.group(), ENTRIES.as_bytes());
+            let of_group: [&[u8]; 4] = [b"XREADGROUP", b"GROUP", group.as_bytes(), b"c"];
+            let rest: [&[u8]; 7] = [b"COUNT", count, b"BLOCK", b"0", b"STREAMS", name, b">"];
+            let words: Vec<&[u8]> = of_group.into_iter().chain(rest).collect();
+            out.extend_from_slice(&resp::command(&words));
+            return;
+        }
         let words: [&[u8]; 8] =
             [b"XREAD", b"COUNT", ENTRIES.as_bytes(), b"BLOCK", b"0", b"STREAMS", name, &self.last];
         out.extend_from_slice(&resp::command(&words));
@@ -248,6 +297,20 @@ mod tests {
             assert!(error.contains("\"000000000002\" is next"), "{error}");
         }
         assert_eq!(seen, [(0, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn a_group_of_redis_acknowledges_what_it_was_given() {
+        let mut source = Source::new(Kind::RedisGroup, "bench", 7);
+        let reply = b"*1\r\n*2\r\n$5\r\nbench\r\n*1\r\n\
+            *2\r\n$3\r\n7-0\r\n*2\r\n$1\r\nd\r\n$12\r\n000000000000\r\n";
+        source.entries(reply, &mut |_, _| ()).unwrap();
+        let mut out = Vec::new();
+        source.acknowledge(&mut out);
+        assert!(out.ends_with(b"$5\r\nbench\r\n$2\r\ng7\r\n$3\r\n7-0\r\n"));
+        out.clear();
+        source.acknowledge(&mut out);
+        assert_eq!(out, b"");
     }
 
     #[test]
