@@ -106,6 +106,23 @@ def test_hours_that_cannot_have_rows_are_not_opened(export: Path) -> None:
     assert ["hour=08" in path for path in files.paths] == [True]
 
 
+@pytest.mark.parametrize(
+    ("folder", "opened", "uri"),
+    [
+        ("s3a://bucket/export", "bucket/export/f", "s3a://bucket/export/f"),
+        ("hdfs://host:8020/export", "/export/f", "hdfs://host:8020/export/f"),
+        ("file:///export", "/export/f", "/export/f"),
+        ("/export", "/export/f", "/export/f"),
+    ],
+)
+def test_files_have_names_by_which_spark_opens_them(folder: str, opened: str, uri: str) -> None:
+    pytest.importorskip("pyspark", reason="needs Spark: pip install 'mq9[spark]'")
+    from mq9.spark.export_source import Export
+    from mq9.spark.schema import DATASETS
+
+    assert Export(folder, "files", DATASETS["files"]).uri(opened) == uri
+
+
 def test_a_stream_reads_what_is_new(spark: "SparkSession", export: Path, tmp_path: Path) -> None:
     def run() -> None:
         rows = (

@@ -115,12 +115,12 @@ class Export:
         return sorted(found, key=lambda file: (file.position, file.path))
 
     def uri(self, path: str) -> str:
-        """The name that any process can open a file by."""
+        """The name that any process can open a file by, also Spark: Hadoop's for S3 is `s3a`."""
         scheme = re.match(r"[a-z0-9]+://", self.folder)
         if scheme is None or scheme[0] == "file://":
             return path
         if scheme[0].startswith("s3"):
-            return f"s3://{path}"
+            return f"{scheme[0]}{path}"
         authority = self.folder.split("/")[2]
         return f"{scheme[0]}{authority}{path}"
 
