@@ -269,11 +269,15 @@ def test_files_of_old_hours_are_removed(serve: Serve, tmp_path: Path) -> None:
         old.write_bytes(new.read_bytes())
         mail.deliver("box")
         until(lambda: not old.exists(), "the old file was removed")
+        until(lambda: not old.parents[1].exists(), "the folders of its hour and day were removed")
+        assert manifest(out)["forgotten"] == {"segment": 1, "offset": 64}
     assert server.stop() == 0
     assert new.exists()
+    old.parent.mkdir(parents=True)
     old.write_bytes(new.read_bytes())
     export(server.log_file.parent / "data", out)
     assert old.exists(), "without keep_days nothing goes"
     export(server.log_file.parent / "data", out, "--keep-days", "2")
     assert not old.exists()
     assert len(read(out, "messages")) == 2
+    assert manifest(out)["forgotten"] == {"segment": 1, "offset": 64}

@@ -16,11 +16,12 @@ LEVELS = {"critical": 1, "urgent": 3, "normal": 5, "notify": 9}
 Row = dict[str, Any]
 
 
-def reveal(export: Path, segment: int, offset: int) -> None:
-    """Lets an export go up to a place of the log, all at once."""
+def reveal(export: Path, segment: int, offset: int, **more: object) -> None:
+    """Lets an export go up to a place of the log, all at once; its manifest may say more."""
     from mq9.spark.manifest import NAME, checksum
 
     manifest: dict[str, object] = {"version": 1, "segment": segment, "offset": offset}
+    manifest |= more
     manifest["crc32c"] = checksum(manifest)
     unfinished = export / f"{NAME}.unfinished"
     unfinished.write_text(json.dumps(manifest), "utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.spark.rows import Log, reveal
+from tests.spark.rows import Log, at, reveal
 from tests.spark.test_batch_and_stream import contents
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ WEEKS = 7
 WEEK_S = 7 * DAY_S
 
 
-def piece(export: Path, log: Log, number: int) -> None:
+def piece(
+    export: Path, log: Log, number: int, hour: str = "date=2026-05-02/hour=07", **more: object
+) -> None:
     """Adds what a log says to an export, as one more piece, and empties the log."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -30,12 +32,43 @@ def piece(export: Path, log: Log, number: int) -> None:
     datasets = {"messages": (log.messages, MESSAGES), "events": (log.events, EVENTS)}
     for dataset, (rows, schema) in datasets.items():
         if rows:
-            folder = export / dataset / "date=2026-05-02" / "hour=07"
+            folder = export / dataset / hour
             folder.mkdir(parents=True, exist_ok=True)
             name = f"part-{1:010d}-{number:010d}.parquet"
             pq.write_table(pa.Table.from_pylist(rows, schema=schema), folder / name)
     log.messages, log.events = [], []
-    reveal(export, 1, number + 1)
+    reveal(export, 1, number + 1, **more)
+
+
+def listed_since(export: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many names a stream is told that has read all pieces before one."""
+    import pyarrow.fs as pafs
+
+    from mq9.spark import export_source
+    from mq9.spark.schema import DATASETS
+
+    class Counting:
+        def __init__(self) -> None:
+            self.true, self.listed = pafs.LocalFileSystem(), 0
+
+        def get_file_info(self, asked: Any) -> Any:  # noqa: ANN401
+            found = self.true.get_file_info(asked)
+            self.listed += len(found)
+            return found
+
+        def open_input_stream(self, path: str) -> Any:  # noqa: ANN401
+            return self.true.open_input_stream(path)
+
+    counting = Counting()
+    dataset = export_source.Export(str(export), "files", DATASETS["files"])
+    reader = export_source.ExportStreamReader(dataset, 8, None)
+    begin = {"segment": 1, "offset": number}
+    with monkeypatch.context() as patched:
+        patched.setattr(export_source, "opened", lambda folder: (counting, folder))
+        end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+        [bundle] = [reader.partitions(begin, end)]
+    assert bundle, "there is nothing new"
+    return counting.listed
 
 
 def remembered(tables: Path) -> int:
@@ -134,10 +167,14 @@ def test_nothing_that_a_stream_remembers_or_reads_grows_over_weeks(
     for what in ("_some", "_read", "paths"):
         counting(what)
     export, tables, log = tmp_path / "export", tmp_path / "tables", Log()
-    sizes = []
+    sizes, since, listed = [], [], []
     for week in range(WEEKS):
         a_week(log, week)
-        piece(export, log, week + 1)
+        # As the exporter tells from which hour on there is something new.
+        hour = f"date={at(week * WEEK_S):%Y-%m-%d}/hour=07"
+        since.append({"segment": 1, "offset": week + 1, "hour": hour})
+        piece(export, log, week + 1, hour, since=since[-3:])
+        listed.append(listed_since(export, week + 1, monkeypatch) - (week + 1) * 2)
         read.clear()
         folders = map(str, (export, tables, tmp_path / "checkpoint"))
         assert stream.start(spark, *folders).awaitTermination(300)
@@ -145,6 +182,8 @@ def test_nothing_that_a_stream_remembers_or_reads_grows_over_weeks(
     assert all(size > 0 for size in sizes[-1]), sizes
     # From the third week on a week is like the one before.
     assert set(sizes[2:]) == {sizes[2]}, sizes
+    # The days are looked through, of both datasets, but not what is in them.
+    assert set(listed[2:]) == {listed[2]}, listed
     found = Tables(spark, str(tables))
     expected = batch.run(spark, str(export), str(tmp_path / "expected"))
     for name in FOR_READERS:

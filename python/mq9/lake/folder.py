@@ -24,7 +24,7 @@ def bound(folder: str) -> str:
     files = Files(folder)
     if not files.exists(manifest.NAME):
         raise NoExport(f"{folder} has no {manifest.NAME}: it is not a folder that mq9 export wrote")
-    segment, offset = manifest.end(folder, files.read_text(manifest.NAME))
+    segment, offset = manifest.parsed(folder, files.read_text(manifest.NAME)).end
     return f"part-{segment:010d}-{offset:010d}"
 
 
@@ -49,6 +49,6 @@ def files(folder: str) -> tuple[list[File], int]:
 def end(folder: str) -> Position:
     """Up to where the export goes."""
     try:
-        return Export(folder, "files", DATASETS["files"]).end()
+        return Export(folder, "files", DATASETS["files"]).manifest().end
     except FileNotFoundError as error:
         raise NoExport(str(error)) from error

@@ -6,7 +6,7 @@ goes. Files before it never change, so a micro-batch that is done again reads th
 
 import datetime
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +33,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from mq9.errors import InvalidField
 from mq9.spark import manifest
 from mq9.spark.filters import expression
-from mq9.spark.manifest import Position
+from mq9.spark.manifest import Manifest, Position
 from mq9.spark.places import opened
 
 ROWS_PER_BATCH = 16_384
+
+BEGIN: Position = (0, 0)
 
 # What the folders of an hour are made from.
 TIME_COLUMN = {"messages": "sent", "events": "time"}
@@ -81,8 +84,8 @@ class Export:
     def _open(self) -> tuple[pafs.FileSystem, str]:
         return opened(self.folder)
 
-    def end(self) -> Position:
-        """Up to where the export goes."""
+    def manifest(self) -> Manifest:
+        """What the export says of itself."""
         system, folder = self._open()
         try:
             with system.open_input_stream(f"{folder}/{manifest.NAME}") as stream:
@@ -91,16 +94,20 @@ class Export:
             raise FileNotFoundError(
                 f"{self.folder} has no {manifest.NAME}: it is not a folder that mq9 export wrote"
             ) from None
-        return manifest.end(self.folder, text)
+        return manifest.parsed(self.folder, text)
 
-    def files(self, start: Position, end: Position) -> list[ExportFile]:
-        """The files whose rows begin from `start` on and before `end`, in the order of the log."""
+    def files(self, start: Position, end: Position, oldest_hour: str = "") -> list[ExportFile]:
+        """The files whose rows begin from `start` on and before `end`, in the order of the log.
+
+        Folders of hours before `oldest_hour` are not looked into.
+        """
         system, folder = self._open()
         listed = [
             info
             for dataset in _INSIDE[self.dataset]
+            for hour in hours(system, f"{folder}/{dataset}", oldest_hour)
             for info in system.get_file_info(
-                pafs.FileSelector(f"{folder}/{dataset}", allow_not_found=True, recursive=True)
+                pafs.FileSelector(hour, allow_not_found=True, recursive=True)
             )
         ]
         found = []
@@ -145,6 +152,21 @@ class Export:
         for batch in scan.to_batches():
             if batch.num_rows:
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+
+def hours(system: pafs.FileSystem, dataset: str, oldest: str) -> list[str]:
+    """The folders of a dataset from an hour on; the dataset itself if all are asked for."""
+    if not oldest:
+        return [dataset]
+
+    def inside(folder: str) -> list[str]:
+        listed = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+        return [info.base_name for info in listed if info.type == pafs.FileType.Directory]
+
+    # Names of days and hours are in the order of time.
+    days = [day for day in inside(dataset) if day >= oldest.partition("/")[0]]
+    found = [f"{day}/{hour}" for day in days for hour in inside(f"{dataset}/{day}")]
+    return [f"{dataset}/{hour}" for hour in found if hour >= oldest]
 
 
 def in_bundles(files: Sequence[ExportFile], tasks: int) -> list[InputPartition]:
@@ -192,7 +214,7 @@ class ExportReader(DataSourceReader):
         timed = [one for one in self.taken if getattr(one, "attribute", None) == column]
         files = [
             file
-            for file in self.export.files((0, 0), self.export.end())
+            for file in self.export.files(BEGIN, self.export.manifest().end)
             if all(hour_may_have(file.hour, one) for one in timed)
         ]
         return in_bundles(files, self.tasks)
@@ -218,7 +240,7 @@ class ExportStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """The beginning of the log."""
-        return {"segment": 0, "offset": 0}
+        return _offset(BEGIN)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What the option maxFilesPerTrigger says."""
@@ -226,24 +248,39 @@ class ExportStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is exported later is for the next run."""
-        self.target = self.export.end()
+        self.target = self.export.manifest().end
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """The end of the export, or of as many files as one micro-batch may have."""
-        begin = start["segment"], start["offset"]
-        end = max(begin, self.target or self.export.end())
+        begin, now = _position(start), self.export.manifest()
+        self._miss_nothing(begin, now)
+        end = max(begin, self.target or now.end)
         if isinstance(limit, ReadMaxFiles) and end > begin:
-            files = self.export.files(begin, end)
+            files = self.export.files(begin, end, now.oldest_hour(begin))
             if len(files) > limit.max_files:
-                # Files of one piece of the log have the same place, and go together.
-                last = files[limit.max_files - 1].position
+                # Files of one piece of the log have the same place, and go together. What was gone
+                # before the first micro-batch is not missed: that one ends behind it.
+                last = max(files[limit.max_files - 1].position, now.forgotten or BEGIN)
                 end = next((file.position for file in files if file.position > last), end)
-        return {"segment": end[0], "offset": end[1]}
+        return _offset(end)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """The files between two offsets."""
-        begin, until = (start["segment"], start["offset"]), (end["segment"], end["offset"])
-        return in_bundles(self.export.files(begin, until), self.tasks)
+        begin, until = _position(start), _position(end)
+        files = self.export.files(begin, until, self.export.manifest().oldest_hour(begin))
+        # Asked for after the list was made: files go only when the manifest says so.
+        self._miss_nothing(begin, self.export.manifest())
+        return in_bundles(files, self.tasks)
+
+    def _miss_nothing(self, begin: Position, now: Manifest) -> None:
+        """Raises if files are gone that a stream has not read; a new one takes what is there."""
+        if begin != BEGIN and now.forgotten is not None and now.forgotten >= begin:
+            raise InvalidField(
+                f"{self.export.folder} has lost files that this stream has not read: they were "
+                "removed because they were older than keep_days. Remove the checkpoint of the "
+                "stream and what it made (of `mq9 lake stream` the tables), and run it again: it "
+                "begins with the files that are left. Choose keep_days longer than a stream stops"
+            )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""
@@ -252,3 +289,11 @@ class ExportStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: files stay as long as somebody wants them."""
+
+
+def _offset(position: Position) -> dict[str, int]:
+    return {"segment": position[0], "offset": position[1]}
+
+
+def _position(offset: Mapping[str, int]) -> Position:
+    return offset["segment"], offset["offset"]

@@ -1,10 +1,11 @@
-"""The manifest of an export, as readers need it: up to where the export goes, checked.
+"""The manifest of an export, as readers need it: up to where the export goes, what of it is gone.
 
 Knows the text of the file; where it lies and how it is fetched is up to the reader.
 """
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mq9.errors import InvalidField
@@ -15,15 +16,36 @@ NEWEST_VERSION = 1
 Position = tuple[int, int]
 
 
-def end(folder: str, text: str | bytes) -> Position:
-    """Segment and offset up to which the folder's manifest says that the export goes."""
+@dataclass(frozen=True)
+class Manifest:
+    """What readers need to know of an export."""
+
+    end: Position
+    """Segment and offset up to which the export goes."""
+    forgotten: Position | None
+    """The highest position of a file that was removed because it was old."""
+    since: tuple[tuple[Position, str], ...]
+    """By position the folder of the oldest hour that has rows from there on; sorted by both."""
+
+    def oldest_hour(self, start: Position) -> str:
+        """The oldest hour with rows from a position on, as its folder; "" if that is not known."""
+        hours = [hour for position, hour in self.since if position <= start]
+        return hours[-1] if hours else ""
+
+
+def parsed(folder: str, text: str | bytes) -> Manifest:
+    """The manifest of a folder, if it is sound."""
     try:
         manifest: dict[str, Any] = json.loads(text)
         version = manifest["version"]
         if version <= NEWEST_VERSION:
             written = manifest.pop("crc32c", None)
             if checksum(manifest) == written:
-                return manifest["segment"], manifest["offset"]
+                return Manifest(
+                    _position(manifest),
+                    _position(manifest["forgotten"]) if "forgotten" in manifest else None,
+                    tuple((_position(each), each["hour"]) for each in manifest.get("since", ())),
+                )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InvalidField(f"{_damaged(folder)}: {error!r}") from error
     if version > NEWEST_VERSION:
@@ -35,6 +57,10 @@ def end(folder: str, text: str | bytes) -> Position:
         f"{_damaged(folder)}: its checksum does not match. A wrong number in it would lose rows or "
         "double them: put the old file back, or export to an empty folder"
     )
+
+
+def _position(found: Mapping[str, int]) -> Position:
+    return found["segment"], found["offset"]
 
 
 def checksum(manifest: Mapping[str, Any]) -> str:

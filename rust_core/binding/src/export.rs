@@ -154,8 +154,8 @@ impl Export {
     /// Removes the files of hours that began before a wall time; how many.
     fn forget(&self, py: Python<'_>, before_ms: u64) -> Result<u64> {
         py.detach(|| {
-            let export = self.export.lock().unwrap_or_else(left_in_the_middle);
-            Ok(export.as_ref().ok_or(Failure::ExportClosed)?.forget(before_ms)?)
+            let mut export = self.export.lock().unwrap_or_else(left_in_the_middle);
+            Ok(export.as_mut().ok_or(Failure::ExportClosed)?.forget(before_ms)?)
         })
     }
 

@@ -23,8 +23,8 @@ use crate::{events, messages};
 /// A smaller piece is not worth its files.
 const LEAST_PIECE: u32 = 4096;
 
-const MESSAGES: &str = "messages";
-const EVENTS: &str = "events";
+pub(crate) const MESSAGES: &str = "messages";
+pub(crate) const EVENTS: &str = "events";
 
 /// What is exported, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,12 +108,12 @@ struct Made {
 /// The export of a store to a folder, of which there is one at a time.
 pub struct Export {
     source: Source,
-    tree: Arc<dyn Tree>,
+    pub(crate) tree: Arc<dyn Tree>,
     options: Options,
-    manifest: Manifest,
+    pub(crate) manifest: Manifest,
     schemas: [Schema; 2],
     /// Folders known to be there, durably.
-    folders: HashSet<String>,
+    pub(crate) folders: HashSet<String>,
     _lock: Box<dyn Send + Sync>,
 }
 
@@ -163,33 +163,6 @@ impl Export {
             tree.remove(&path).map_err(|e| Error::io("remove", path, e))?;
         }
         Ok(())
-    }
-
-    /// Removes the files of hours that began before a wall time; how many.
-    ///
-    /// The manifest goes on saying what was written. Files that are not counted yet stay.
-    pub fn forget(&self, before_ms: u64) -> Result<u64> {
-        let first = Hour::of(before_ms).folder();
-        let mut removed = 0;
-        for dataset in [MESSAGES, EVENTS] {
-            let list = self.tree.files(dataset).map_err(|e| Error::io("list", dataset, e))?;
-            for path in list {
-                let Some((hour, _)) = path
-                    .strip_prefix(dataset)
-                    .and_then(|path| path.strip_prefix('/'))
-                    .and_then(|path| path.rsplit_once('/'))
-                else {
-                    continue;
-                };
-                let counts = position_of(&path).is_some_and(|at| at < self.manifest.position);
-                // Folders of hours are as long as each other, so that their names are in the order of time.
-                if counts && hour.len() == first.len() && hour < first.as_str() {
-                    self.tree.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
-                    removed += 1;
-                }
-            }
-        }
-        Ok(removed)
     }
 
     /// Exports what is there. `until` is how far the log is durable, if the caller knows; otherwise what is read
@@ -321,6 +294,9 @@ impl Export {
             next.events.add(file.rows, file.bytes);
         }
         let made: Vec<Made> = of_messages.into_iter().chain(of_events).collect();
+        if let Some(oldest) = made.iter().filter_map(|file| hour_of(&file.path)).min() {
+            next.note_hour(self.manifest.position, oldest);
+        }
         self.finish_files(&made)?;
         let read = u64::from(piece.to - self.manifest.position.offset);
         next.log_bytes += read;
@@ -414,8 +390,13 @@ impl Export {
     }
 }
 
+/// The folder of the hour that a file is in, below that of its dataset.
+fn hour_of(path: &str) -> Option<&str> {
+    Some(path.split_once('/')?.1.rsplit_once('/')?.0)
+}
+
 /// Where the piece begins that a file is of; `None` for other files.
-fn position_of(path: &str) -> Option<Position> {
+pub(crate) fn position_of(path: &str) -> Option<Position> {
     let name = path.rsplit('/').next()?;
     let (segment, offset) =
         name.strip_prefix("part-")?.strip_suffix(".parquet")?.split_once('-')?;

@@ -15,13 +15,14 @@ mod hours;
 mod manifest;
 mod messages;
 mod piece;
+mod retention;
 mod schema;
 mod source;
 mod tree;
 
 pub use error::{Error, Result};
 pub use export::{Export, Options, Progress, Summary};
-pub use manifest::{Manifest, Position};
+pub use manifest::{Manifest, Position, Since};
 pub use tree::{OsTree, Tree};
 
 /// What the data of files is checked by: see `mq9.crc32c` in their metadata.

@@ -40,6 +40,19 @@ impl Written {
     }
 }
 
+/// How many entries of [`Manifest::since`] are kept: usually each is one hour.
+const MOST_SINCE: usize = 48;
+
+/// The oldest hour that any piece from a position on has rows of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Since {
+    /// Where the first of the pieces begins.
+    #[serde(flatten)]
+    pub position: Position,
+    /// The folder of the hour.
+    pub hour: String,
+}
+
 /// What the export folder says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -64,6 +77,14 @@ pub struct Manifest {
     pub damaged_bytes: u64,
     /// Records without a time, written by earlier versions of mq9: they give no events.
     pub untimed: u64,
+    /// From which hour on the rows are that were written since a position, in the order of both: who follows the export
+    /// from there need not look at earlier hours. Older positions than the first are not known any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub since: Vec<Since>,
+    /// The highest position of a file that was removed because it was old. Who follows the export and is not past it
+    /// has missed rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forgotten: Option<Position>,
 }
 
 /// The manifest as it is written: with a checksum, or a bit turned in a number would lose or double rows.
@@ -89,7 +110,24 @@ impl Manifest {
             gaps: 0,
             damaged_bytes: 0,
             untimed: 0,
+            since: Vec::new(),
+            forgotten: None,
         }
+    }
+
+    /// Notes the oldest hour that a new piece has rows of.
+    pub fn note_hour(&mut self, position: Position, hour: &str) {
+        // Of those that are later, the first now begins here as well, and the others say no more than it does.
+        match self.since.iter().position(|each| each.hour.as_str() >= hour) {
+            Some(later) => {
+                self.since.truncate(later + 1);
+                hour.clone_into(&mut self.since[later].hour);
+            }
+            None => self.since.push(Since { position, hour: hour.to_owned() }),
+        }
+        let surplus = self.since.len().saturating_sub(MOST_SINCE);
+        self.since.drain(..surplus);
+        debug_assert!(self.since.is_sorted_by(|a, b| a.position < b.position && a.hour < b.hour));
     }
 
     /// Reads the manifest; `None` if there is none.

@@ -18,6 +18,9 @@ pub trait Tree: Send + Sync {
     /// Every file below a folder, in any order; none if there is no such folder.
     fn files(&self, folder: &str) -> io::Result<Vec<String>>;
 
+    /// The names of the folders in a folder, in any order; none if there is no such folder.
+    fn folders(&self, folder: &str) -> io::Result<Vec<String>>;
+
     /// The contents of a small file; `None` if it is not there.
     fn read(&self, path: &str) -> io::Result<Option<Vec<u8>>>;
 
@@ -29,6 +32,9 @@ pub trait Tree: Send + Sync {
 
     /// Removes a file.
     fn remove(&self, path: &str) -> io::Result<()>;
+
+    /// Removes a folder if nothing is in it.
+    fn remove_folder(&self, folder: &str) -> io::Result<()>;
 
     /// Makes a folder, with those above it, durably: also where they are there, perhaps not durable yet.
     fn make_folder(&self, folder: &str) -> io::Result<()>;
@@ -75,6 +81,21 @@ impl Tree for OsTree {
         Ok(files)
     }
 
+    fn folders(&self, folder: &str) -> io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(self.root.join(folder)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut folders = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.extend(entry.file_name().into_string());
+            }
+        }
+        Ok(folders)
+    }
+
     fn read(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
         match std::fs::read(self.root.join(path)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -96,6 +117,14 @@ impl Tree for OsTree {
 
     fn remove(&self, path: &str) -> io::Result<()> {
         self.disk.remove(path)
+    }
+
+    fn remove_folder(&self, folder: &str) -> io::Result<()> {
+        match std::fs::remove_dir(self.root.join(folder)) {
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            outcome => outcome,
+        }
     }
 
     fn make_folder(&self, folder: &str) -> io::Result<()> {

@@ -12,7 +12,7 @@ use mq9_core::disk::Disk;
 use mq9_core::log::{SyncMode, names};
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{NewMailbox, Options as StoreOptions, Retention, Send, Store};
-use mq9_export::{Error, Export, Options, Summary};
+use mq9_export::{Error, Export, Manifest, Options, OsTree, Position, Summary};
 use mq9_sim::SimDisk;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use world::{SimTree, T, at, every_row, fetch, log_of_everything, open};
@@ -271,11 +271,82 @@ fn old_hours_are_forgotten_and_do_not_come_back() {
     let newest = before.iter().map(|(name, _)| hour(name)).max().unwrap();
     let newer: Vec<_> = before.iter().filter(|(name, _)| hour(name) == newest).cloned().collect();
     assert!(newer.len() < before.len(), "there is one hour only");
+    assert_eq!(*export.manifest(), manifest);
     let removed = export.forget(T + 3_600_000).unwrap();
     assert_eq!(removed as usize, before.len() - newer.len());
     assert_eq!(files(&out), newer);
     let again = export.run(None, &mut |_| true).unwrap();
     assert_eq!((again.messages, again.events), (0, 0));
-    assert_eq!(*export.manifest(), manifest);
+    let highest = before.iter().filter(|file| !newer.contains(file)).map(|(name, _)| place(name));
+    let told = Manifest { forgotten: highest.max(), ..manifest };
+    assert!(told.forgotten.is_some());
+    assert_eq!(*export.manifest(), told);
+    drop(export);
+    assert_eq!(*begin(&log, &out).manifest(), told, "also for those who come later");
     assert_eq!(files(&out), newer);
+}
+
+#[test]
+fn the_manifest_says_from_which_hour_on_the_news_are() {
+    const HOUR: u64 = 3_600_000;
+    let (log, out) = (SimDisk::new(), SimDisk::new());
+    let mut store = small(&log, SyncMode::Always);
+    let mut export = begin(&log, &out);
+    // Hours that pass, some twice, and a clock that is set back by some hours.
+    let hours = (0..60).chain([60, 60, 57, 57, 61, 62]).chain(63..90);
+    for (n, hour) in hours.enumerate() {
+        store.send("a", &Send::new(b"x"), at(hour * HOUR + n as u64)).unwrap();
+        store.sync().unwrap();
+        export.run(None, &mut |_| true).unwrap();
+        let since = &export.manifest().since;
+        assert!(since.len() <= 48, "{}", since.len());
+        for (name, _) in files(&out) {
+            let hour = name.split_once('/').unwrap().1.rsplit_once('/').unwrap().0;
+            let early = since.iter().filter(|since| since.position <= place(&name));
+            for since in early {
+                assert!(hour >= since.hour.as_str(), "{name} {since:?}");
+            }
+        }
+        // Who has read all but the last piece looks at its hour only.
+        let (newest, _) = files(&out).into_iter().max_by_key(|(name, _)| place(name)).unwrap();
+        let known = since.iter().rfind(|since| since.position <= place(&newest)).unwrap();
+        assert!(newest.contains(&known.hour), "{newest} {known:?}");
+    }
+    assert_eq!(export.manifest().since.len(), 48);
+}
+
+/// The position in the name of a file.
+fn place(name: &str) -> Position {
+    let digits = name.rsplit_once("part-").unwrap().1;
+    Position { segment: digits[..10].parse().unwrap(), offset: digits[11..21].parse().unwrap() }
+}
+
+#[test]
+fn folders_of_forgotten_hours_go_and_are_made_anew_for_late_rows() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, out) = (SimDisk::new(), root.path());
+    let mut store = small(&log, SyncMode::Always);
+    let tree = Arc::new(OsTree::new(out).unwrap());
+    let mut export = Export::open(Arc::new(log.clone()), tree, Options::default()).unwrap();
+    let send = |store: &mut Store, export: &mut Export, ms| {
+        store.send("a", &Send::new(b"x"), at(ms)).unwrap();
+        store.sync().unwrap();
+        export.run(None, &mut |_| true).unwrap();
+    };
+    const DAY: u64 = 24 * 3_600_000;
+    send(&mut store, &mut export, 0);
+    send(&mut store, &mut export, 2 * DAY);
+    let days = |dataset: &str| {
+        let entries = std::fs::read_dir(out.join(dataset)).unwrap();
+        let mut days: Vec<_> = entries.map(|e| e.unwrap().file_name()).collect();
+        days.sort();
+        days
+    };
+    assert_eq!(days("messages"), ["date=2023-11-14", "date=2023-11-16"]);
+    assert!(export.forget(T + DAY).unwrap() >= 2);
+    assert_eq!(days("messages"), ["date=2023-11-16"]);
+    assert_eq!(days("events"), ["date=2023-11-16"]);
+    // Of a clock that was set back, or a message that was delayed.
+    send(&mut store, &mut export, 1_000);
+    assert_eq!(days("messages"), ["date=2023-11-14", "date=2023-11-16"]);
 }

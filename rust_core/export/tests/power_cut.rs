@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mq9_export::{Export, Manifest, Options};
 use mq9_sim::SimDisk;
-use world::{SimTree, counted, every_row, log_of_everything};
+use world::{SimTree, T, counted, every_row, log_of_everything};
 
 const OPTIONS: Options =
     Options { payloads: true, since_ms: None, piece_bytes: 6144, at_once: false };
@@ -46,6 +46,44 @@ fn a_cut_at_any_operation_leaves_whole_files_and_loses_and_doubles_no_row() {
         let names = found.names();
         assert!(!names.iter().any(|name| name.starts_with("_unfinished")), "{names:?}");
     }
+}
+
+#[test]
+fn a_cut_while_old_hours_go_leaves_no_hole_that_the_manifest_does_not_tell_of() {
+    let log = log_of_everything();
+    let whole = SimDisk::new();
+    export(&log, &whole).unwrap();
+    let forget = |out: &SimDisk| {
+        let tree = Arc::new(SimTree(out.clone()));
+        Export::open(Arc::new(log.clone()), tree, OPTIONS)?.forget(T + 3_600_000)
+    };
+    let done = whole.snapshot();
+    let before = done.ops();
+    assert!(forget(&done).unwrap() > 4);
+    let left: Vec<String> = done.names();
+    let mut holes = 0;
+    for n in 1..=done.ops() - before {
+        let out = whole.snapshot();
+        out.cut_at(n);
+        assert!(forget(&out).is_err(), "{n}");
+        let found = match n % 3 {
+            0 => out.crash_strict(),
+            1 => out.crash_lucky(),
+            _ => out.crash(n),
+        };
+        let manifest = Manifest::load(&SimTree(found.clone())).unwrap().unwrap();
+        let there = found.names();
+        for gone in whole.names().iter().filter(|name| !there.contains(name)) {
+            let digits = gone.rsplit_once("part-").unwrap().1;
+            let place = (digits[..10].parse().unwrap(), digits[11..21].parse().unwrap());
+            let told = manifest.forgotten.map(|position| (position.segment, position.offset));
+            assert!(told >= Some(place), "{n}: {gone}");
+            holes += 1;
+        }
+        forget(&found).unwrap();
+        assert_eq!(found.names(), left, "{n}");
+    }
+    assert!(holes > 4, "{holes}");
 }
 
 #[test]

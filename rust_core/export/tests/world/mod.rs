@@ -36,6 +36,15 @@ impl Tree for SimTree {
         Ok(names.filter(|name| name.starts_with(&format!("{folder}/"))).collect())
     }
 
+    fn folders(&self, folder: &str) -> io::Result<Vec<String>> {
+        let inside = |name: String| {
+            let (folder, _) = name.strip_prefix(&format!("{folder}/"))?.split_once('/')?;
+            Some(folder.to_owned())
+        };
+        let found: BTreeSet<String> = self.0.list()?.into_iter().filter_map(inside).collect();
+        Ok(found.into_iter().collect())
+    }
+
     fn read(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
         match self.0.open(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -57,6 +66,10 @@ impl Tree for SimTree {
 
     fn remove(&self, path: &str) -> io::Result<()> {
         self.0.remove(path)
+    }
+
+    fn remove_folder(&self, _: &str) -> io::Result<()> {
+        Ok(())
     }
 
     fn make_folder(&self, _: &str) -> io::Result<()> {
