@@ -62,3 +62,27 @@ def test_a_stream_does_not_go_on_from_tables_that_lack_what_it_brought(
     sent(export, 3)
     with pytest.raises(Exception, match="is not what this stream left there"):
         follow(spark, export, tmp_path / "tables", checkpoint)
+
+
+def test_a_name_that_this_mq9_does_not_understand_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="needs Spark: pip install 'mq9[spark]'")
+    from mq9.lake.files import Files
+    from mq9.lake.owner import NAME, Owner, Taken, let_build, let_stream, owner
+
+    files, mine = Files(str(tmp_path)), Owner("a", 3, 17)
+
+    def write(text: str) -> None:
+        (tmp_path / NAME).write_text(text, "utf-8")
+
+    write(mine.text())
+    assert owner(files) == mine
+    # As it was before it had a version.
+    write('{"stream": "a", "batch": 3, "highest": 17}')
+    assert owner(files) == mine
+    write('{"version": 2, "keeper": "a"}')
+    with pytest.raises(Taken, match="version 2, and this mq9 knows version 1: install a newer"):
+        let_stream(files, "a", 4)
+    for damaged in ('{"stream": "a"', "[]", '{"stream": "a", "bat": 3}', '{"version": null}'):
+        write(damaged)
+        with pytest.raises(Taken, match=r"_owner\.json is damaged"):
+            let_build(files)

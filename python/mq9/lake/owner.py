@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from mq9.lake.files import Files
 
 NAME = "_owner.json"
+NEWEST_VERSION = 1
 # Tables of an mq9 that did not write its name on them.
 _STATE = "part_state"
 _REMEDY = "name another folder with --tables, or remove this one"
@@ -30,12 +31,25 @@ class Owner:
 
     def text(self) -> str:
         """As it is written down."""
-        return json.dumps(asdict(self))
+        return json.dumps({"version": NEWEST_VERSION, **asdict(self)})
 
 
 def owner(files: Files) -> Owner | None:
     """Who made the tables; None if there are none, or nobody's name is on them."""
-    return Owner(**json.loads(files.read_text(NAME))) if files.exists(NAME) else None
+    if not files.exists(NAME):
+        return None
+    try:
+        written = json.loads(files.read_text(NAME))
+        # Before there was a version it looked as it does with the first.
+        version = written.pop("version", 1)
+        if version <= NEWEST_VERSION:
+            return Owner(**written)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Taken(f"{files.root}: {NAME} is damaged ({error}): {_REMEDY}") from error
+    raise Taken(
+        f"{files.root} has tables of version {version}, and this mq9 knows version "
+        f"{NEWEST_VERSION}: install a newer one, or {_REMEDY}"
+    )
 
 
 def let_build(files: Files) -> None:
