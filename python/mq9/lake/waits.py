@@ -1,8 +1,8 @@
 """`waits`: who waits for whom, from a request to its answer.
 
-A request names where its answer goes. The answer is the first message there that has the same
-correlation id; where the request has none, the first message there after it, if no other request of
-the hour names the same place. An answer counts if it comes within a day.
+A request names where its answer goes. Of the messages that were sent there after it, the answer is
+the first to come that has the same correlation id; where the request has none, the first to come,
+if no other request of the hour names the same place. An answer counts if it comes within a day.
 """
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from mq9.lake.hourly import MAIN, QUANTILES, HourTable, Summaries, Summary
 from mq9.lake.parts import COHORT
 
 HOURS = 24
-"""How many hours behind a request its answer is looked for."""
+"""How many hours behind a request its answer may come, and so is looked for by time of sending."""
 
 
 _ASK = Summary(
@@ -62,7 +62,7 @@ def waits(asks: DataFrame, lives: DataFrame) -> DataFrame:
 
 
 def _answered(asks: DataFrame, lives: DataFrame) -> DataFrame:
-    """Requests with `came`, when their answers did: one pass over both, sorted by time.
+    """Requests with `came`, when their answers did: one pass over both, sorted by time of sending.
 
     A join of requests with all that came to the same place would grow with the square of both.
     """
@@ -72,7 +72,7 @@ def _answered(asks: DataFrame, lives: DataFrame) -> DataFrame:
     came = lives.where(F.col("counts") & ~F.col("reply_to").eqNullSafe(F.col("mailbox"))).select(
         F.col("mailbox").alias("reply_to"),
         "correlation",
-        F.col("visible").alias("time"),
+        F.col("sent").alias("time"),
         F.col("visible").alias("came"),
     )
     places = asked.where(F.col("correlation").isNull() & F.col("alone")).select("reply_to")
@@ -84,9 +84,10 @@ def _answered(asks: DataFrame, lives: DataFrame) -> DataFrame:
             anything.withColumn("correlation", F.lit(None).cast("string")), allowMissingColumns=True
         )
     )
-    # From the last to the first: the latest that was seen is the next that came.
+    # From the last to the first: what came soonest of all that was sent since. A delayed message
+    # may come later than one that was sent after it.
     behind = Window.partitionBy("reply_to", "correlation").orderBy(F.desc("time"))
-    following = F.last("came", ignorenulls=True).over(behind)
+    following = F.min("came").over(behind)
     answered = rows.withColumn("next", following).where(F.col("sent").isNotNull())
     in_time = F.col("next") <= F.col("sent") + F.expr(f"interval {HOURS} hours")
     told = F.col("correlation").isNotNull() | F.col("alone")
