@@ -132,6 +132,40 @@ def test_targets_are_for_what_the_agents_called_important(done: "Done", known: l
     assert all(row["within"] + row["late"] + row["open"] == row["messages"] for row in found)
 
 
+def test_first_deliveries_are_those_of_messages_that_the_agents_were_given(
+    done: "Done", known: list[Row]
+) -> None:
+    from live_traffic import DEAD
+
+    # Nobody reads the mailboxes for dead letters, which come with the priority they had.
+    copies = [row | {"delivered": 0, "open": 1} for row in known if row["dead_letter_to"]]
+    assert all(row["dead_letter_to"].endswith(DEAD) for row in copies)
+    found = [row.asDict() for row in read(done, "first_delivery")]
+    by, of = "priority", "messages delivered open lost"
+    assert sums(found, by, of) == sums([*known, *copies], by, of)
+    for row in found:
+        has_target = row["priority"] in {"critical", "urgent"}
+        assert (row["target_ms"] is not None) == has_target
+        if has_target:
+            assert row["within"] + row["late"] == row["delivered"]
+        if row["delivered"]:
+            assert 0 <= row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"] <= row["longest_ms"]
+
+
+def test_unread_is_what_nobody_was_ever_given_there(done: "Done", known: list[Row]) -> None:
+    expected = Counter(row["dead_letter_to"] for row in known if row["dead_letter_to"])
+    assert expected
+    given = {row["mailbox"] for row in known if row["delivered"]}
+    expected.update(row["mailbox"] for row in known if row["mailbox"] not in given)
+    found = read(done, "unread")
+    last = max(row["date"] for row in found)
+    assert expected == {
+        row["mailbox"]: row["unread"]
+        for row in found
+        if row["date"] == last and row["last_delivered"] is None
+    }
+
+
 @pytest.mark.parametrize(
     ("table", "column"), [("mailbox_hourly", "depth"), ("group_lag", "in_flight")]
 )
@@ -213,13 +247,31 @@ def test_retries_are_the_deliveries_that_the_agents_saw_again(
     done: "Done", known: list[Row]
 ) -> None:
     again = [
-        row | {"redeliveries": row["deliveries"] - 1, "returned": row["returns"]}
+        # What came back last, and was given to nobody since, is no reason for a delivery yet.
+        row
+        | {"redeliveries": row["deliveries"] - 1}
+        | {"returned": min(row["returns"], row["deliveries"] - 1)}
         for row in known
         if row["deliveries"] > 1
     ]
+    assert any(row["returned"] for row in again)
     found = rows(done, "retries")
-    by = "sender mailbox"
-    assert sums(found, by, "redeliveries") == sums(again, by, "redeliveries")
+    by, of = "sender mailbox", "messages redeliveries returned"
+    assert sums(found, by, of) == sums(again, by, of)
+
+
+def test_the_exporter_says_which_hours_have_news(done: "Done") -> None:
+    from mq9.spark.export_source import BEGIN, Export
+    from mq9.spark.schema import DATASETS
+
+    export = Export(str(Path(done.tables.root).with_name("export")), "files", DATASETS["files"])
+    manifest = export.manifest()
+    assert manifest.since
+    assert manifest.forgotten is None
+    files = export.files(BEGIN, manifest.end)
+    for position in {file.position for file in files}:
+        rest = [file for file in files if file.position >= position]
+        assert export.files(position, manifest.end, manifest.oldest_hour(position)) == rest
 
 
 def test_a_return_that_the_agents_know_otherwise_is_noticed(done: "Done") -> None:
