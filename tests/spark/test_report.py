@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark.rows import Log
+from tests.spark.test_stream_for_months import piece
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,5 +38,33 @@ def test_without_tables_there_is_a_clear_error(spark: "SparkSession", tmp_path: 
     from mq9.lake.report.figures import NoTables, figures
     from mq9.lake.tables import Tables
 
-    with pytest.raises(NoTables, match=r"run batch_job\.py or stream_job\.py first"):
+    with pytest.raises(NoTables, match="run `mq9 lake build` or `mq9 lake stream` first"):
         figures(Tables(spark, str(tmp_path)))
+
+
+def test_what_was_unread_on_an_earlier_day_is_not_told_as_if_it_still_were(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    from mq9.lake import batch
+    from mq9.lake.report.figures import figures
+
+    log, export, day_s = Log(), tmp_path / "export", 24 * 3600
+    log.send("late", 0, 0).send("never", 0, 10)
+    log.worked("late", 0, day_s, day_s + 1)
+    piece(export, log, 1)
+    built = batch.run(spark, str(export), str(tmp_path / "built"))
+    table = built.read("unread")
+    assert table is not None
+    assert sorted((row["date"].day, row["mailbox"]) for row in table.collect()) == [
+        (2, "late"),
+        (2, "never"),
+        (3, "never"),
+    ]
+    assert figures(built).unread.to_dict("records") == [
+        {"mailbox": "never", "unread": 1, "days": 2}
+    ]
+    # Now that is read, too.
+    log.worked("never", 0, 2 * day_s, 2 * day_s + 1)
+    piece(export, log, 2)
+    built = batch.run(spark, str(export), str(tmp_path / "built"))
+    assert figures(built).unread.empty

@@ -60,7 +60,9 @@ def figures(tables: Tables, title: str = "") -> Figures:
     """Fetches the numbers; without a title they are about the folder of the tables."""
     lives, hourly = tables.read("message_lifecycle"), tables.read("mailbox_hourly")
     if lives is None or hourly is None:
-        raise NoTables(f"{tables.root} has no tables yet: run batch_job.py or stream_job.py first")
+        raise NoTables(
+            f"{tables.root} has no tables yet: run `mq9 lake build` or `mq9 lake stream` first"
+        )
     first_ms, last_ms = _span(lives)
     step_ms = _step(first_ms, last_ms)
     steps = range(first_ms - first_ms % step_ms, last_ms + 1, step_ms)
@@ -78,7 +80,7 @@ def figures(tables: Tables, title: str = "") -> Figures:
         mailboxes=_busiest(hourly),
         lag=_lag(tables.read("group_lag")),
         waits=_waits(tables.read("waits")),
-        unread=_unread(tables.read("unread")),
+        unread=_unread(tables.read("unread"), hourly),
         retries=_retries(tables.read("retries")),
         spending=_spending(tables.read("spending")),
         circles=_circles(tables.read("circles")),
@@ -230,11 +232,11 @@ def _waits(table: DataFrame | None) -> pd.DataFrame:
     return _fetched(ordered.limit(SHOWN))
 
 
-def _unread(table: DataFrame | None) -> pd.DataFrame:
-    """As it was at the end of the last day."""
+def _unread(table: DataFrame | None, hourly: DataFrame) -> pd.DataFrame:
+    """As it was at the end of the last day on which anything happened."""
     if table is None:
         return pd.DataFrame()
-    [row] = table.agg(F.max("date").alias("last")).collect()
+    [row] = hourly.agg(F.max("date").alias("last")).collect()
     days = table.groupBy("mailbox").agg(F.count(F.lit(1)).alias("days"))
     found = table.where(F.col("date") == F.lit(row["last"])).join(days, "mailbox")
     ordered = found.select("mailbox", "unread", "days").orderBy(F.desc("unread"), "mailbox")
