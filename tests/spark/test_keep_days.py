@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.spark.rows import Log, reveal
 from tests.spark.test_stream_for_months import piece
+from tests.spark.test_tables_owner import follow, messages
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from mq9.spark.export_source import ExportStreamReader
 
 LOST = "has lost files that this stream has not read.*Remove the checkpoint"
@@ -40,6 +43,22 @@ def reader(export: Path, most: int | None = None) -> "ExportStreamReader":
 
 def place(number: int) -> dict[str, int]:
     return {"segment": 1, "offset": number}
+
+
+def test_a_stream_that_has_not_read_what_was_removed_does_not_go_on(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    export, tables = tmp_path / "export", tmp_path / "tables"
+    sent(export, 1)
+    follow(spark, export, tables, tables / "_checkpoint")
+    sent(export, 2, 3)
+    forget(export, 2, end=4)
+    with pytest.raises(Exception, match=LOST):
+        follow(spark, export, tables, tables / "_checkpoint")
+    # Begun anew, as it was told, it has what is left.
+    again = tmp_path / "again"
+    follow(spark, export, again, again / "_checkpoint")
+    assert messages(spark, again) == 1
 
 
 def test_only_what_a_stream_has_not_read_is_missed(tmp_path: Path) -> None:
