@@ -24,6 +24,7 @@ from mq9.server.listener import Listener, listen
 from mq9.server.managing import Managing
 from mq9.server.opening import (
     Opened,
+    Prepared,
     listen_http,
     log_protocol,
     open_store,
@@ -59,44 +60,59 @@ _LOADING_SWITCH_S = 0.0005
 def serve_alone(opened: Opened) -> int:
     """Serve until told to stop; the exit status of the process."""
     running = opened.running
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(Server(running.options, running.log).run(opened))
+    ready = Prepared(running.settings, running.passwords, running.log)
+    return _run(Server(ready).run(opened), ready)
 
 
 def serve_in_cluster(options: Options, log: Log) -> int:
     """Follow, and serve whenever this node leads, until told to stop."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        keep, is_first = _EVERYTHING, True
-        while True:
-            server = Server(options, log, keep, is_first=is_first)
-            status = runner.run(server.run())
-            if server.demoted_to is None:
-                return status
-            # Another node leads: as after a crash, what the cluster does not have is cut off.
-            keep, is_first = server.demoted_to, False
+    ready = prepared(options, log)
+    return _run(_serve_terms(ready), ready)
+
+
+def _run(work: Coroutine[None, None, int], ready: Prepared) -> int:
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(work)
+    finally:
+        ready.passwords.close()
+
+
+async def _serve_terms(ready: Prepared) -> int:
+    keep, is_first = _EVERYTHING, True
+    while True:
+        server = Server(ready, keep, is_first=is_first)
+        status = await server.run()
+        if server.demoted_to is None:
+            return status
+        # Another node leads: as after a crash, what the cluster does not have is cut off. What was
+        # reloaded since the start holds for the next term as well.
+        keep, is_first, ready = server.demoted_to, False, server.ready
 
 
 class Server:
-    """One server from its options to its end."""
+    """One server from its settings to its end."""
 
-    def __init__(
-        self, options: Options, log: Log, keep: int = _EVERYTHING, *, is_first: bool = True
-    ) -> None:
+    def __init__(self, ready: Prepared, keep: int = _EVERYTHING, *, is_first: bool = True) -> None:
+        self.ready = ready
+        """What it begins with, and what a reload has made of it."""
         self.demoted_to: int | None = None
         """What this node may keep of the cluster's log, when it has to start again."""
         self._keep, self._is_first = keep, is_first
         self._membership: Membership | None = None
-        self._options = options
-        self._log = log
+        self._log = ready.log
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._files: list[Path] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reloading = asyncio.Lock()
         self._retiring = False
         self._exporting: Exporting | None = None
         self._managing: Managing | None = None
         self._http: HttpServer | None = None
+
+    @property
+    def _options(self) -> Options:
+        return self.ready.settings.options
 
     async def run(self, opened: Opened | None = None) -> int:
         """Serve until told to stop, and end in order; a node of a cluster opens once it leads."""
@@ -115,7 +131,6 @@ class Server:
                 store.close()
             raise
         finally:
-            self._running.passwords.close()
             for file in self._files:
                 file.unlink(missing_ok=True)
         if self._membership is not None:
@@ -129,7 +144,6 @@ class Server:
         from mq9.server.membership import Membership
 
         options = self._options
-        ready = prepared(options, self._log)
         assert options.replication is not None
         self._membership = Membership(
             options.replication,
@@ -146,7 +160,7 @@ class Server:
         store = await self._membership.follow(self._keep, self._stop, sockets, http)
         if store is None:
             return None
-        opened = ready.listening(store)
+        opened = self.ready.listening(store)
         opened.running.cluster_health = self._membership.health
         opened.running.yield_lead = self._membership.yield_to
         return opened
@@ -155,13 +169,10 @@ class Server:
         await asyncio.to_thread(_import_handlers, monitoring=monitoring)
 
     def _stop_signals(self) -> None:
-        def nothing() -> None:
-            """What a leader does at this signal, a follower need not."""
-
         Signals(
             stop=self._told_to_stop,
             lame_duck=self._stop.set,
-            reload=nothing,
+            reload=self._reload_following,
             reopen_log=self._reopen_log,
         ).listen()
 
@@ -241,7 +252,7 @@ class Server:
         Signals(
             stop=self._told_to_stop,
             lame_duck=self._told_to_retire,
-            reload=lambda: self._spawn(self._reload()),
+            reload=self._reload,
             reopen_log=self._reopen_log,
         ).listen()
 
@@ -293,31 +304,41 @@ class Server:
         else:
             self._log.info("File log re-opened")
 
-    async def _reload(self) -> None:
-        running = self._running
-        async with self._reloading:
-            try:
-                options = config.reload(running.options)
-                settings = Settings.of(options, running.passwords)
-            except (ConfigError, OSError) as error:
-                self._log.error(f"Failed to reload server configuration: {error}")
-                return
-            for warning in options.warnings:
-                self._log.warn(warning)
-            running.settings, running.loaded_ms = settings, now_ms()
-            running.broker.set_limits(settings.limits)
-            declare(running)
-            warn_if_open(running)
-            self._log.configure(
-                debug=options.debug,
-                trace=options.trace,
-                time=options.logtime,
-                utc=options.logtime_utc,
-            )
-            log_protocol(running)
-            if (undecided := reconsider(running)) is not None:
-                self._spawn(undecided)
+    def _reload_following(self) -> None:
+        if self._read_again() is not None:
             self._log.info("Reloaded server configuration")
+
+    def _reload(self) -> None:
+        running, settings = self._running, self._read_again()
+        if settings is None:
+            return
+        running.settings, running.loaded_ms = settings, now_ms()
+        running.broker.set_limits(settings.limits)
+        declare(running)
+        warn_if_open(running)
+        log_protocol(running)
+        if (undecided := reconsider(running)) is not None:
+            self._spawn(undecided)
+        self._log.info("Reloaded server configuration")
+
+    def _read_again(self) -> Settings | None:
+        """The configuration as it is now; None, and nothing is changed, if it cannot be used."""
+        try:
+            options = config.reload(self._options)
+            settings = Settings.of(options, self.ready.passwords)
+        except (ConfigError, OSError) as error:
+            self._log.error(f"Failed to reload server configuration: {error}")
+            return None
+        for warning in options.warnings:
+            self._log.warn(warning)
+        self._log.configure(
+            debug=options.debug,
+            trace=options.trace,
+            time=options.logtime,
+            utc=options.logtime_utc,
+        )
+        self.ready = self.ready._replace(settings=settings)
+        return settings
 
     async def _send_clients_away(self) -> None:
         """Accept nobody, write what is on its way, and close; in a hurry, or late, just close."""
