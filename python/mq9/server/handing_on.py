@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _PATIENCE_S = 5.0
 _AGAIN_S = 0.1
 _HELD_BYTES = 256 * 1024
+# Whoever takes nothing of what waits for it in this time is let go, as the leader would.
+_STUCK_S = 10.0
 
 
 class HandingOn:
@@ -101,6 +103,8 @@ class _Side(asyncio.Protocol):
         self._other = other
         self._transport: asyncio.Transport | None = None
         self._early = bytearray()
+        self._waiting_bytes = 0
+        self._look_again: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; the second of two tells the first."""
@@ -134,9 +138,13 @@ class _Side(asyncio.Protocol):
         """This side does not take what it is told: the other is not listened to."""
         if self._other is not None:
             self._other.listen(False)
+        # The other is not even heard to be gone until this side takes something.
+        self._expect_progress()
 
     def resume_writing(self) -> None:
         """It does again."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._expect_nothing()
         if self._other is not None:
             self._other.listen(True)
 
@@ -152,10 +160,31 @@ class _Side(asyncio.Protocol):
     def connection_lost(self, _exc: Exception | None) -> None:
         """This side is gone: what was said before still reaches the other."""
         self._sides.discard(self)
+        self._expect_nothing()
         if self._other is not None:
             self._other.end()
 
     def end(self) -> None:
-        """Close this side once it has taken everything."""
-        if self._transport is not None:
+        """Close this side once it has taken everything, or takes nothing."""
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+            self._expect_progress()
+
+    def _expect_progress(self) -> None:
+        if self._transport is not None:
+            self._expect_nothing()
+            self._waiting_bytes = self._transport.get_write_buffer_size()
+            loop = asyncio.get_running_loop()
+            self._look_again = loop.call_later(_STUCK_S, self._look)
+
+    def _expect_nothing(self) -> None:
+        if self._look_again is not None:
+            self._look_again.cancel()
+            self._look_again = None
+
+    def _look(self) -> None:
+        assert self._transport is not None
+        if self._transport.get_write_buffer_size() < self._waiting_bytes:
+            self._expect_progress()
+        else:
+            self._transport.abort()
