@@ -226,7 +226,7 @@ class Load:
                 # What somebody held and did not acknowledge has come back by then.
                 taken = await self._take(client, mailbox, (_ACK_WAIT_S + 1) * 1000)
                 idle = idle + 1 if taken == 0 else 0
-        found = {mailbox: await _contents(client, mailbox) for mailbox in ("box", "ids", "later")}
+        found = {mailbox: await contents(client, mailbox) for mailbox in ("box", "ids", "later")}
         for mailbox, there in found.items():
             verdict.lose(mailbox, ledger.sent[mailbox].keys() - set(there), ledger)
             verdict.double(mailbox, there, ledger)
@@ -262,7 +262,7 @@ class Load:
     async def _check_keys(self, client: Client, verdict: Verdict) -> None:
         # Of each key the newest is left; one without an answer may have come behind it.
         newest: dict[str, int] = {}
-        for payload in await _contents(client, "keys"):
+        for payload in await contents(client, "keys"):
             number = int(payload)
             key = f"k{number % _KEYS}"
             if key in newest:
@@ -277,7 +277,7 @@ class Load:
         poison = {uid for uid in jobs if _is_poison(uid)}
         dead: list[str] = []
         for _ in range(100):
-            dead = await _contents(client, "jobs.dead")
+            dead = await contents(client, "jobs.dead")
             if poison <= set(dead):
                 break
             await self._take(client, "jobs", 200)
@@ -303,7 +303,7 @@ def _fetch(wait_ms: int) -> bytes:
     return json.dumps({"group_name": "g", "deliver": "earliest", "config": config}).encode()
 
 
-async def _contents(client: Client, mailbox: str) -> list[str]:
+async def contents(client: Client, mailbox: str) -> list[str]:
     """The payloads of all messages, in order."""
     found: list[str] = []
     after = 0
