@@ -924,7 +924,7 @@ class ClusterNode:
         *,
         cluster: str,
         node: int,
-        nodes: int,
+        members: Sequence[int],
         servers: Sequence[tuple[str, tuple[str, str] | None]],
         replicas: int = 3,
         lease_ms: int = 3000,

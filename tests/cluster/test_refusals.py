@@ -1,14 +1,20 @@
 """What cannot make a cluster is refused at the start, with a reason and without a traceback."""
 
+import asyncio
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.cluster.links import config_of
+from tests.cluster.test_cut_off import until
 
 from mq9.cluster.local import LocalCluster, Process
+from mq9.server.backbone import SyncCheck
+from mq9.server.logs import Log
+from mq9.server.running import StartError
 
 
 def rewritten(file: Path, change: Callable[[str], str]) -> None:
@@ -42,52 +48,68 @@ def test_servers_that_take_too_little(made: LocalCluster) -> None:
         made.stop()
 
 
+def lazy(server: Process) -> None:
+    """It confirms what it has not synced."""
+    rewritten(config_of(server), lambda text: text.replace("always", '"1m"'))
+
+
 def test_servers_that_confirm_before_they_sync(made: LocalCluster) -> None:
     try:
-        server, node = made.servers[0], made.nodes[0]
-        monitor = f'http: "127.0.0.1:-1"\nports_file_dir: "{config_of(server).parent}"\n'
-        rewritten(config_of(server), lambda text: monitor + text.replace("always", '"1m"'))
-        server.start()
-        url = _monitor(server)
-        rewritten(
-            config_of(node), lambda text: text.replace("lease:", f'monitors: ["{url}"]\nlease:')
-        )
-        said = refused(node)
-        assert "confirms messages before they are synced" in said
+        lazy(made.servers[2])
+        for server in made.servers:
+            server.start()
+        said = refused(made.nodes[0])
+        assert f"the nats-server at http://127.0.0.1:{made.servers[2].http} confirms" in said
         assert "sync_interval: always" in said
-        # The same with it.
-        server.end()
-        rewritten(config_of(server), lambda text: text.replace('"1m"', "always"))
-        for each in made.servers:
-            each.start()
-        url = _monitor(server)
-        rewritten(
-            config_of(node), lambda text: re.sub(r'monitors: \["[^"]*', f'monitors: ["{url}', text)
-        )
-        for each in made.nodes:
-            each.start()
-        made.wait_for_leader()
-        assert "sync" not in node.log.read_text().replace("sync=always", "")
-        # Who does not say where to look is told what cannot be seen.
-        assert "mq9 cannot see whether" in made.nodes[1].log.read_text()
     finally:
         made.stop()
 
 
-def _monitor(server: Process) -> str:
-    """Where a nats-server's monitoring port is."""
-    import json
-    import time
+def test_a_server_that_was_away_is_asked_when_it_is_back(made: LocalCluster) -> None:
+    try:
+        away, node = made.servers[2], made.nodes[0]
+        made.start()
+        away.end()
+        node.end()
+        node.start()
+        told = f"{away.http} does not say yet how it syncs"
+        until(lambda: told in node.log.read_text(), node)
+        until(lambda: node.health().get("role") in {"following", "leading"}, node)
+        lazy(away)
+        away.start()
+        assert node.running is not None
+        node.running.wait(30)
+        assert "confirms messages before they are synced" in node.log.read_text()
+    finally:
+        made.stop()
 
-    assert server.running is not None
-    file = config_of(server).parent / f"nats-server_{server.pid}.ports"
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        if file.exists() and (text := file.read_text()):
-            url: str = json.loads(text)["monitoring"][0]
-            return url
-        time.sleep(0.05)
-    raise AssertionError(server.log.read_text())
+
+async def test_servers_of_which_most_do_not_say_how_they_sync(made: LocalCluster) -> None:
+    monitors = [f"http://127.0.0.1:{server.http}" for server in made.servers]
+    try:
+        made.servers[0].start()
+        with pytest.raises(StartError, match="set sync: unchecked"):
+            await SyncCheck(monitors, Log(), patience_s=3.0).begin(asyncio.Event())
+        # At the start of a machine a server may come later than the node.
+        asked = asyncio.create_task(SyncCheck(monitors, Log()).begin(asyncio.Event()))
+        await asyncio.sleep(0.5)
+        assert not asked.done()
+        made.servers[1].start()
+        await asked
+    finally:
+        made.stop()
+
+
+def test_nobody_asks_only_where_the_configuration_says_so(made: LocalCluster) -> None:
+    node = made.nodes[0]
+    rewritten(config_of(node), lambda text: re.sub(r"monitors: .*", "", text))
+    assert "no monitors: the nats-servers are asked there" in refused(node)
+    rewritten(config_of(node), lambda text: text.replace("lease:", "sync: unchecked\n    lease:"))
+    try:
+        made.start()
+        assert "nobody checks whether the nats-servers sync" in node.log.read_text()
+    finally:
+        made.stop()
 
 
 def test_a_node_with_the_number_of_another(cluster: LocalCluster, tmp_path: Path) -> None:

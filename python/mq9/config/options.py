@@ -101,17 +101,24 @@ class Replication:
     node: int
     """Its number, from 1."""
     nodes: tuple[str, ...]
-    """Where clients reach each node, in the order of their numbers."""
+    """Where clients reach each node, in the order of their numbers; empty for one taken out."""
     servers: tuple[str, ...] = field(repr=False)
     """URLs of the nats-servers that keep the log."""
     name: str = "mq9"
     """Of the cluster: several may share the servers."""
     monitors: tuple[str, ...] = ()
     """Monitoring addresses of these servers: whether they sync what they confirm is seen there."""
+    checks_sync: bool = True
+    """Refuses servers that do not, or do not say."""
     replicas: int = 3
     """How many servers keep each message."""
     lease_ms: int = 3_000
     """How long nothing is heard of a leader before another node takes over."""
+
+    @property
+    def members(self) -> dict[int, str]:
+        """Where clients reach each node, by its number."""
+        return {number: address for number, address in enumerate(self.nodes, 1) if address}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,17 @@ import re
 from urllib.parse import urlsplit
 
 from mq9.config.options import Options, Replication
-from mq9.config.reading import Notes, Setting, at, duration, filled, integer, items, read_block
+from mq9.config.reading import (
+    Notes,
+    Setting,
+    at,
+    duration,
+    filled,
+    integer,
+    items,
+    read_block,
+    text,
+)
 from mq9.config.tree import Value
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -19,18 +29,19 @@ _HEADER_BYTES = 4096
 
 
 def _name(value: Value, notes: Notes) -> str:
-    text = filled(value, notes)
-    if not _NAME.fullmatch(text):
-        raise at(value.place, f'expected letters, digits, "-" and "_", found "{text}"')
-    return text
+    name = filled(value, notes)
+    if not _NAME.fullmatch(name):
+        raise at(value.place, f'expected letters, digits, "-" and "_", found "{name}"')
+    return name
 
 
 def _nodes(value: Value, notes: Notes) -> tuple[str, ...]:
-    found = tuple(filled(item, notes) for item in items(value, "addresses of nodes"))
-    for text in found:
-        host, _, port = text.rpartition(":")
+    # A node that was taken out leaves an empty place: the others keep their numbers.
+    found = tuple(text(item, notes) for item in items(value, "addresses of nodes"))
+    for address in filter(None, found):
+        host, _, port = address.rpartition(":")
         if not host or not (port.isascii() and port.isdigit()):
-            raise at(value.place, f'expected an address such as "10.0.0.1:4222", found "{text}"')
+            raise at(value.place, f'expected an address such as "10.0.0.1:4222", found "{address}"')
     if not 1 <= len(found) <= _MOST_NODES:
         raise at(value.place, f"expected 1 to {_MOST_NODES} nodes, found {len(found)}")
     return found
@@ -38,8 +49,8 @@ def _nodes(value: Value, notes: Notes) -> tuple[str, ...]:
 
 def _servers(value: Value, notes: Notes) -> tuple[str, ...]:
     found = tuple(filled(item, notes) for item in items(value, "URLs of nats-servers"))
-    for text in found:
-        url = urlsplit(text)
+    for each in found:
+        url = urlsplit(each)
         if url.scheme != "nats" or not url.hostname:
             raise at(value.place, 'expected URLs such as "nats://10.0.0.1:4222"')
     if not found:
@@ -49,11 +60,18 @@ def _servers(value: Value, notes: Notes) -> tuple[str, ...]:
 
 def _monitors(value: Value, notes: Notes) -> tuple[str, ...]:
     found = tuple(filled(item, notes) for item in items(value, "URLs of monitoring ports"))
-    for text in found:
-        url = urlsplit(text)
+    for each in found:
+        url = urlsplit(each)
         if url.scheme not in {"http", "https"} or not url.hostname:
             raise at(value.place, 'expected URLs such as "http://10.0.0.1:8333"')
     return found
+
+
+def _sync(value: Value, notes: Notes) -> bool:
+    found = text(value, notes)
+    if found not in {"checked", "unchecked"}:
+        raise at(value.place, f'expected "checked" or "unchecked", found "{found}"')
+    return found == "checked"
 
 
 REPLICATION_SETTINGS = {
@@ -62,6 +80,7 @@ REPLICATION_SETTINGS = {
     "nodes": Setting("nodes", _nodes),
     "servers": Setting("servers", _servers),
     "monitors": Setting("monitors", _monitors),
+    "sync": Setting("checks_sync", _sync),
     "replicas": Setting("replicas", integer(1, 5)),
     "lease": Setting("lease_ms", duration(low_ms=1_500)),
 }
@@ -74,8 +93,16 @@ def read_replication(value: Value, notes: Notes) -> Replication:
     for name in ("node", "nodes", "servers"):
         if name not in found:
             raise at(value.place, f"no {name}: a node needs its number, all nodes and the servers")
+    if not found.get("monitors") and found.get("checks_sync", True):
+        raise at(
+            value.place,
+            "no monitors: the nats-servers are asked there whether they sync what they confirm "
+            "(sync: unchecked leaves that to you)",
+        )
     if found["node"] > len(found["nodes"]):
         raise at(value.place, f"node {found['node']} of {len(found['nodes'])}")
+    if not found["nodes"][found["node"] - 1]:
+        raise at(value.place, f"node {found['node']} has no address: it was taken out")
     return Replication(**found)
 
 

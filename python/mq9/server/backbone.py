@@ -1,11 +1,12 @@
 """The nats-servers that keep a cluster's log, as their monitoring ports describe them.
 
-Clients of a nats-server cannot see how it syncs: it is asked over HTTP, if the configuration says
-where.
+Clients of a nats-server cannot see how it syncs: it is asked over HTTP. Who confirms what is not
+synced is refused.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.request
 from typing import TYPE_CHECKING
@@ -18,28 +19,74 @@ if TYPE_CHECKING:
     from mq9.server.logs import Log
 
 _TIMEOUT_S = 2.0
+_AGAIN_S = 1.0
+# After the start of a machine they may take as long as this.
+_PATIENCE_S = 30.0
 _MOST_BYTES = 1 << 20
 _WHY = "a power cut of all machines may lose what was confirmed"
 
 
-def check_sync(monitors: Sequence[str], log: Log) -> None:
-    """Refuse servers that confirm what they have not synced; warn where it cannot be seen."""
-    if not monitors:
-        log.warn(
-            "Cluster: mq9 cannot see whether its nats-servers have sync_interval: always; "
-            f"without it {_WHY}. Give their monitoring addresses as monitors to have it checked"
-        )
-    for url in monitors:
-        try:
-            always = _syncs_always(url)
-        except (OSError, ValueError) as error:
-            log.warn(f"Cluster: {url} does not say how it syncs: {error}")
-            continue
-        if not always:
-            raise StartError(
-                f"the nats-server at {url} confirms messages before they are synced: {_WHY}. "
-                "Set jetstream { sync_interval: always } there and restart it"
-            )
+class SyncCheck:
+    """Whether all servers sync what they confirm. One that is away is asked when it is back."""
+
+    def __init__(self, monitors: Sequence[str], log: Log, patience_s: float = _PATIENCE_S) -> None:
+        self._left = list(monitors)
+        self._patience_s = patience_s
+        self._enough = len(monitors) // 2
+        self._log = log
+
+    async def begin(self, stop: asyncio.Event) -> None:
+        """Wait until most have answered; StartError if they do not, or if one does not sync."""
+        until = asyncio.get_running_loop().time() + self._patience_s
+        while (silent := await self._ask()) and not stop.is_set():
+            if len(silent) <= self._enough:
+                for url, why in silent.items():
+                    self._log.warn(f"Cluster: {url} does not say yet how it syncs: {why}")
+                return
+            if asyncio.get_running_loop().time() >= until:
+                url, why = next(iter(silent.items()))
+                raise StartError(
+                    f"most of the `monitors` do not say how their nats-servers sync ({url}: "
+                    f"{why}): without sync_interval: always {_WHY}. If you made sure of it by "
+                    "other means, set sync: unchecked"
+                )
+            await _pause(stop)
+
+    async def finish(self, stop: asyncio.Event) -> None:
+        """Ask until all have answered; one that does not sync ends this node."""
+        while self._left and not stop.is_set():
+            await _pause(stop)
+            try:
+                await self._ask()
+            except StartError as error:
+                self._log.error(f"Cluster: {error}")
+                stop.set()
+
+    async def _ask(self) -> dict[str, str]:
+        """Those that do not answer, and why."""
+        asked = [asyncio.to_thread(_syncs_always, url) for url in self._left]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        silent = {}
+        for url, answer in zip(self._left, answers, strict=True):
+            if answer is False:
+                raise StartError(
+                    f"the nats-server at {url} confirms messages before they are synced: {_WHY}. "
+                    "Set jetstream { sync_interval: always } there and restart it"
+                )
+            if isinstance(answer, OSError | ValueError):
+                silent[url] = str(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+        self._left = list(silent)
+        return silent
+
+
+async def _pause(stop: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(_AGAIN_S):
+            await stop.wait()
+    except TimeoutError:
+        pass
 
 
 def _syncs_always(url: str) -> bool:

@@ -57,7 +57,7 @@ def info_fields(
     lame_duck: bool = False,
 ) -> dict[str, Any]:
     """The fields of INFO, without those that are false or empty."""
-    tls = options.tls
+    tls, cluster = options.tls, options.replication
     optional = {
         "jetstream": options.jetstream,
         "auth_required": auth_required,
@@ -76,7 +76,7 @@ def info_fields(
         "headers": True,
         **{name: True for name, value in optional.items() if value},
         "max_payload": options.max_payload,
-        **({"connect_urls": list(options.replication.nodes)} if options.replication else {}),
+        **({"connect_urls": [*cluster.members.values()]} if cluster else {}),
         **({"client_id": peer.client_id, "client_ip": peer.client_ip} if peer else {}),
         **({"nonce": peer.nonce} if peer and peer.nonce else {}),
         **({"ldm": True} if lame_duck else {}),

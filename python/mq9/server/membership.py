@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from mq9 import __version__
 from mq9._core import ClusterNode
 from mq9.cluster import metrics
-from mq9.server.backbone import check_sync
+from mq9.server.backbone import SyncCheck
 from mq9.server.handing_on import HandingOn
 from mq9.server.info import split_address
 from mq9.server.running import StartError
@@ -56,8 +56,10 @@ class Membership:
         self._log = log
         self._open_store = open_store
         self._store: Store | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._node: ClusterNode | None = None
         self._seen = 0
+        self._unknown: set[int] = set()
         self._trouble: str | None = None
 
     async def follow(
@@ -68,13 +70,12 @@ class Membership:
         http: Sequence[socket.socket],
     ) -> Store | None:
         """Follow until this node leads, and give its store to be served; None when told to stop."""
-        if self._first:
-            await asyncio.to_thread(check_sync, self._options.monitors, self._log)
         handing_on = HandingOn(sockets, self._log)
         monitor = self._monitor() if http else None
         if monitor is not None:
             await monitor.start(http)
         try:
+            await self._check_sync(stop)
             while not stop.is_set():
                 await self._open(keep)
                 status = await self._until_changed(stop, handing_on)
@@ -102,6 +103,16 @@ class Membership:
             if monitor is not None:
                 await monitor.close()
 
+    async def _check_sync(self, stop: asyncio.Event) -> None:
+        if not self._options.checks_sync:
+            self._log.warn("Cluster: nobody checks whether the nats-servers sync what they confirm")
+            return
+        check = SyncCheck(self._options.monitors, self._log)
+        # A node that was demoted may be cut off from all of them.
+        if self._first:
+            await check.begin(stop)
+        self._checking = asyncio.create_task(check.finish(stop))
+
     async def _open(self, keep: int) -> None:
         options = self._options
         self._store = await asyncio.to_thread(self._open_store, keep)
@@ -109,7 +120,7 @@ class Membership:
             self._store,
             cluster=options.name,
             node=options.node,
-            nodes=len(options.nodes),
+            members=list(options.members),
             servers=[_server(url) for url in options.servers],
             replicas=options.replicas,
             lease_ms=options.lease_ms,
@@ -214,8 +225,15 @@ class Membership:
             raise RuntimeError("the node was closed")
         return self._node
 
-    def _address(self, node: int) -> tuple[str, int]:
-        return split_address(self._options.nodes[node - 1], _NATS_PORT)
+    def _address(self, node: int) -> tuple[str, int] | None:
+        """Where a node is; None if the configuration of this one does not know of it."""
+        address = self._options.members.get(node)
+        if address is not None:
+            return split_address(address, _NATS_PORT)
+        if node not in self._unknown:
+            self._unknown.add(node)
+            self._log.warn(f"Cluster: node {node} leads, and is none of this node's `nodes`")
+        return None
 
 
 def _server(url: str) -> tuple[str, tuple[str, str] | None]:

@@ -145,14 +145,14 @@ pub struct ClusterNode {
 #[pymethods]
 impl ClusterNode {
     #[new]
-    #[pyo3(signature = (store, *, cluster, node, nodes, servers, replicas=3, lease_ms=3000, max_payload=1_048_576))]
+    #[pyo3(signature = (store, *, cluster, node, members, servers, replicas=3, lease_ms=3000, max_payload=1_048_576))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
         store: Py<Store>,
         cluster: String,
         node: u32,
-        nodes: u32,
+        members: Vec<u32>,
         servers: Vec<(String, Option<(String, String)>)>,
         replicas: u32,
         lease_ms: u64,
@@ -163,7 +163,7 @@ impl ClusterNode {
         let settings = Settings {
             cluster,
             node,
-            nodes,
+            members,
             servers,
             replicas,
             lease_ms,

@@ -24,8 +24,8 @@ pub struct Settings {
     pub cluster: String,
     /// This node's number, from 1.
     pub node: u32,
-    /// How many nodes there are.
-    pub nodes: u32,
+    /// The numbers of all nodes.
+    pub members: Vec<u32>,
     /// The servers that keep the stream.
     pub servers: Vec<Server>,
     /// How many of them keep each message.

@@ -45,6 +45,9 @@ pub struct Peer {
     /// How long it has been there.
     #[serde(default)]
     pub age_ms: u64,
+    /// Its disk takes no messages.
+    #[serde(default)]
+    pub is_full: bool,
 }
 
 /// What a node is at.

@@ -408,26 +408,44 @@ impl Store {
     /// Ties what concerns this node alone, such as moved messages, once everything before it is in the stream. Upkeep
     /// does: a segment whose messages were moved goes only when the copies cannot be cut off any more.
     pub(super) fn tie_own_records(&mut self, now: Now) -> Result<()> {
-        let Some(Replica { last: Some(last), owed, tied, .. }) = &self.replica else {
-            return Ok(());
-        };
-        if !tied.is_empty() || self.log.syncer().is_committed(self.log.end()) {
+        let Some(Replica { last: Some(last), owed, .. }) = &self.replica else { return Ok(()) };
+        if self.log.syncer().is_committed(self.log.end()) {
             return Ok(());
         }
         // A batch without a tie of its own is in the stream by now.
-        let tie = Tie { at: owed.unwrap_or(last.at), before: None };
-        self.log.flush()?;
-        if !self.has_outgoing() {
-            self.log.try_reserve(
-                Log::record_len(TieRecord::MAX_LEN),
-                Space::Reclaim,
-                now.wall_ms,
-            )?;
-            self.append_tie(&tie);
-            self.log.flush()?;
-            self.log.syncer().commit(self.log.end());
+        self.tie_end(owed.unwrap_or(last.at), now)
+    }
+
+    /// A leader that had nothing to say notes that the stream is at `at` by now: until then a restart would need all
+    /// of it again. Does nothing while a batch is under way.
+    pub fn tie_heartbeats(&mut self, at: StreamPosition, now: Now) -> Result<()> {
+        let is_behind = |tie: Tie| tie.at.sequence < at.sequence;
+        if self.is_follower() || !self.last_tie().is_some_and(is_behind) {
+            return Ok(());
         }
+        self.tie_end(at, now)
+    }
+
+    /// Ties the end of the own log to `at`, if nothing of it is still on its way into the stream.
+    fn tie_end(&mut self, at: StreamPosition, now: Now) -> Result<()> {
+        if self.replica.as_ref().is_none_or(|replica| !replica.tied.is_empty()) {
+            return Ok(());
+        }
+        self.log.flush()?;
+        if self.has_outgoing() {
+            return Ok(());
+        }
+        let len = Log::record_len(TieRecord::MAX_LEN);
+        self.log.try_reserve(len, Space::Reclaim, now.wall_ms)?;
+        self.append_tie(&Tie { at, before: None });
+        self.log.flush()?;
+        self.log.syncer().commit(self.log.end());
         Ok(())
+    }
+
+    /// Whether a follower's disk would take what a leader writes.
+    pub fn has_room(&mut self, now: Now) -> bool {
+        self.log.try_reserve(ROOM, Space::Store, now.wall_ms).is_ok()
     }
 
     fn append_tie(&mut self, tie: &Tie) {
@@ -439,6 +457,9 @@ impl Store {
         (replica.behind, replica.appended) = (self.log.end().number(), self.log.appended());
     }
 }
+
+/// A disk with less room than this is full for a leader.
+const ROOM: usize = 1 << 18;
 
 /// Space for the records with which a lead begins.
 const LEAD_SPACE: usize = 4 * (FIRST_RECORD as usize + TieRecord::MAX_LEN);

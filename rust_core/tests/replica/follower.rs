@@ -99,8 +99,14 @@ fn a_follower_that_is_promoted_goes_on_and_the_others_follow_it() {
         let (old_disk, new_disk) = (SimDisk::new(), SimDisk::new());
         let mut old = Leader::open(&old_disk, 1).unwrap();
         let mut follower = open(&new_disk, FOLLOWER, u64::MAX).unwrap();
-        for step in &steps[..40] {
+        let (before, mut after) = steps.split_at(40);
+        for step in before {
             old.step(step).unwrap();
+        }
+        // Heartbeats are in the stream by now: one more batch is on its way.
+        while old.stream.last().is_some_and(|batch| batch.records.is_empty()) {
+            old.step(&after[0]).unwrap();
+            after = &after[1..];
         }
         // The last batch does not get into the stream: another's claim takes its place.
         let mut stream = old.stream.clone();
@@ -116,7 +122,7 @@ fn a_follower_that_is_promoted_goes_on_and_the_others_follow_it() {
         new.world.now = now;
         stream.push(crate::nodes::Batch { records: Vec::new(), tie: claim });
         new.stream = stream;
-        for step in &steps[40..] {
+        for step in after {
             new.step(step).unwrap();
         }
         // The old leader cuts off what did not happen, and takes what did.

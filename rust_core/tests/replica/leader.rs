@@ -93,6 +93,31 @@ fn replies_wait_for_the_stream_and_so_do_checkpoints() {
 }
 
 #[test]
+fn an_idle_leader_needs_no_heartbeat_again() {
+    let disk = SimDisk::new();
+    let mut leader = Leader::open(&disk, 0).unwrap();
+    leader.propose().unwrap();
+    leader.commit(0);
+    let before = leader.committed;
+    leader.beat(1_000).unwrap();
+    leader.world.with(|store| store.sync()).unwrap();
+    let (digest, settled) = leader.world.with(|store| {
+        assert_eq!(store.last_tie().map(|tie| tie.at.sequence), Some(before + 1_000));
+        (store.state_digest(), store.acknowledged() == store.end())
+    });
+    assert!(settled, "whoever asks what is durable waits for a batch that never comes");
+    let again = open(&disk.crash_strict(), OPTIONS, u64::MAX).unwrap();
+    assert_eq!((sequence(&again), again.state_digest()), (before + 1_000, digest));
+    // While a batch is under way it is not tied to what came before it.
+    let create = NewMailbox { address: "a", ttl_ms: 0, desc: "", policy: Default::default() };
+    leader.world.with(|store| store.create_mailbox(&create, START)).unwrap();
+    leader.world.with(|store| store.tie_heartbeats(position(before + 2_000), START)).unwrap();
+    leader.propose().unwrap();
+    leader.world.with(|store| store.tie_heartbeats(position(before + 2_000), START)).unwrap();
+    assert_eq!(leader.world.with(|store| sequence(store)), before + 1_001);
+}
+
+#[test]
 fn a_stream_that_stands_still_bounds_what_a_leader_takes() {
     let mut leader = Leader::open(&SimDisk::new(), 0).unwrap();
     let create = NewMailbox { address: "a", ttl_ms: 0, desc: "", policy: Default::default() };

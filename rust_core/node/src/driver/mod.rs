@@ -5,7 +5,6 @@
 mod others;
 mod store;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -21,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::link::Link;
 use crate::node::Settings;
+use crate::peers::Peers;
 use crate::status::{Peer, Role, Shared, Status};
 use crate::stream::{IDLE_MS, News, Stream};
 use crate::wire::Said;
@@ -74,7 +74,7 @@ struct State {
     server: usize,
     connect_at: u64,
     tail: u64,
-    peers: BTreeMap<u32, (Peer, u64)>,
+    peers: Peers,
     tell_at: u64,
     purge_at: u64,
     purged: u64,
@@ -95,6 +95,8 @@ struct State {
     began_at: u64,
     end: Option<Role>,
     trouble: Option<String>,
+    /// Of a leader: why its own log takes nothing, and since when.
+    unwell: Option<(String, u64)>,
     is_alarm: bool,
 }
 
@@ -134,6 +136,7 @@ impl Driver {
             self.tail(now);
             self.tell(now);
             self.purge(now);
+            self.yield_if_unwell(now);
             self.yield_if_told(now);
             self.end_if_told(now);
             self.write(now);

@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use mq9_cluster::{Position, Role as MemberRole, Writer};
+use mq9_runtime::clock;
 
-use super::{ANYBODY, Driver};
+use super::{ANYBODY, Driver, place};
 use crate::status::{Peer, Role};
 use crate::stream::IDLE_MS;
 
@@ -12,8 +13,8 @@ const TELL_MS: u64 = 500;
 const PURGE_MS: u64 = 5_000;
 /// Messages that stay in the stream although all nodes have them.
 const PURGE_MARGIN: u64 = 1_000;
-/// A node that was not heard of for so long may be away.
-const PEER_MS: u64 = 3_000;
+/// A leader whose disk refuses messages for so long gives its lead away: upkeep may find room before.
+const UNWELL_MS: u64 = 1_000;
 /// How long a leader waits for its lead to be given away.
 const YIELD_MS: u64 = 2_000;
 /// A process with this node's number, heard of so often, is no message that was late.
@@ -41,7 +42,7 @@ impl Driver {
             self.state.trouble =
                 Some("the stream does not answer: nothing is confirmed".to_owned());
         } else if self.answers(now) && is_connected {
-            self.state.trouble = None;
+            self.state.trouble = self.state.unwell.as_ref().map(|(why, _)| why.clone());
         }
     }
 
@@ -83,7 +84,7 @@ impl Driver {
             return;
         }
         self.state.last = self.state.last.max(peer.sequence);
-        self.state.peers.insert(peer.node, (peer, now));
+        self.state.peers.hear(peer, now);
     }
 
     /// Says where this node is.
@@ -95,6 +96,7 @@ impl Driver {
         // Batches of others are not synced one by one.
         self.syncer.call_thread();
         self.note_durable();
+        let is_full = self.note_room(now);
         let Position { sequence, digest, term, leader } = self.member.position();
         let peer = Peer {
             node: self.settings.node,
@@ -106,6 +108,7 @@ impl Driver {
             leader: self.leader(leader),
             incarnation: self.settings.incarnation,
             age_ms: now.saturating_sub(self.state.began_at),
+            is_full,
         };
         if let (Some(connection), Ok(text)) =
             (&mut self.state.connection, serde_json::to_vec(&peer))
@@ -126,26 +129,67 @@ impl Driver {
         }
     }
 
+    /// Whether the own disk refuses messages; what a leader does then, [`Driver::yield_if_unwell`] says.
+    fn note_room(&mut self, now: u64) -> bool {
+        let Some(mut store) = self.store.lock_if_open() else { return false };
+        let why = match self.syncer.check() {
+            Err(error) => Some(error.to_string()),
+            Ok(()) if store.is_follower() => return !store.has_room(clock::now()),
+            Ok(()) => store.refusing().map(str::to_owned),
+        };
+        drop(store);
+        self.state.unwell = why.map(|why| {
+            let since = self.state.unwell.as_ref().map_or(now, |(_, since)| *since);
+            (format!("this node takes no messages: {why}"), since)
+        });
+        self.state.unwell.is_some()
+    }
+
+    /// A leader that cannot write leaves the lead to one that can. Heartbeats alone would keep it for ever.
+    pub(super) fn yield_if_unwell(&mut self, now: u64) {
+        let leads = self.member.role() == MemberRole::Leading && self.state.end.is_none();
+        let Some((why, since)) = &self.state.unwell else { return };
+        if !leads || self.wishes.yield_to.load(Ordering::SeqCst) != 0 {
+            return;
+        }
+        // Opening it again is all that helps then, be there another leader or not.
+        let has_stopped = self.syncer.check().is_err();
+        let next = self.state.peers.best_placed(self.settings.node, now);
+        if next.is_some_and(|peer| !peer.is_full) && (has_stopped || now >= since + UNWELL_MS) {
+            self.state.trouble = Some(format!("{why}: its lead is given away"));
+            self.wishes.yield_to.store(ANYBODY, Ordering::SeqCst);
+        } else if has_stopped {
+            self.state.trouble = Some(format!("{why}: its lead is given up"));
+            self.demoted(u64::MAX);
+        }
+    }
+
     /// Removes from the stream what all nodes have for good.
     pub(super) fn purge(&mut self, now: u64) {
         if now < self.state.purge_at || self.member.role() != MemberRole::Leading {
             return;
         }
         self.state.purge_at = now + PURGE_MS;
-        let heard = |(peer, at): &&(Peer, u64)| {
-            now < at + PEER_MS && matches!(peer.role, Role::Following | Role::Leading)
-        };
-        let heard: Vec<u64> =
-            self.state.peers.values().filter(heard).map(|(peer, _)| peer.durable).collect();
-        let all = heard.len() >= self.settings.nodes as usize;
-        let durable = heard.into_iter().min().unwrap_or(0).min(self.state.durable);
-        let before = durable.saturating_sub(PURGE_MARGIN);
-        if all
-            && before > self.state.purged + PURGE_MARGIN
+        self.tie_heartbeats();
+        let durable = self.state.peers.durable_at_all(&self.settings.members, now);
+        let before = durable.unwrap_or(0).min(self.state.durable).saturating_sub(PURGE_MARGIN);
+        if before > self.state.purged + PURGE_MARGIN
             && let Some(connection) = &mut self.state.connection
         {
             self.state.purged = before;
             self.stream.purge(&mut connection.link.out, before);
+        }
+    }
+
+    /// Heartbeats leave nothing in a leader's own log. It notes now and then where they have led: what it does not know
+    /// to be behind it has to stay in the stream.
+    fn tie_heartbeats(&mut self) {
+        let position = self.member.position();
+        let Some(mut store) = self.store.lock_if_open() else { return };
+        let tied = store.last_tie().map_or(0, |tie| tie.at.sequence);
+        if position.sequence >= tied + PURGE_MARGIN {
+            // Without room for it the stream is shortened later.
+            let _ = store.tie_heartbeats(place(position), clock::now());
         }
     }
 
@@ -180,14 +224,12 @@ impl Driver {
     /// Yields to `wanted`, or to the best placed; false while something is under way, none if nobody can take it.
     /// Unless it `waits`, what was not proposed yet is cut off: its clients have no answer, and ask again.
     fn give_away(&mut self, wanted: u32, waits: bool, now: u64) -> Option<bool> {
-        let own = self.settings.node;
-        let fit = self.state.peers.values().filter(|(peer, at)| {
-            peer.node != own
-                && (wanted == ANYBODY || wanted == peer.node)
-                && peer.role == Role::Following
-                && now < at + PEER_MS
-        });
-        let node = fit.max_by_key(|(peer, _)| peer.sequence).map(|(peer, _)| peer.node)?;
+        let (own, peers) = (self.settings.node, &self.state.peers);
+        let node = match wanted {
+            ANYBODY => peers.best_placed(own, now)?.node,
+            wanted if peers.follows(own, wanted, now) => wanted,
+            _ => return None,
+        };
         let has_outgoing = self.store.lock_if_open().is_some_and(|mut store| store.has_outgoing());
         if !self.member.has_room()
             || (waits && has_outgoing)
