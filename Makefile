@@ -264,7 +264,7 @@ faults: $(DEVELOPED) ## Kill, cut, fill, flip, jump and attack the broker; N=500
 
 .PHONY: faults-cluster
 faults-cluster: $(DEVELOPED) ## Kill, stop, cut off and fill nodes and nats-servers of a cluster under load; N=100 for a hundred faults
-	@$(BIN)/python -m tests.cluster.faults --faults $(or $(N),10) $(ARGS)
+	@$(BIN)/python -m tests.cluster.faults $(if $(N),--faults $(N)) $(ARGS)
 
 .PHONY: bench-registry
 bench-registry: $(DEVELOPED) ## Find agents while messages flow; results land in .build/bench-registry

@@ -1,4 +1,4 @@
-"""A small disk below one node's data, which a test can fill."""
+"""A small disk below the data of a node, or of a nats-server, which a test can fill."""
 
 import contextlib
 import subprocess
@@ -19,7 +19,7 @@ _PIECE = b"x" * 100_000
 
 @dataclass
 class SmallDisk:
-    """The last node's disk."""
+    """The disk of the last node, or of the last nats-server."""
 
     node: Process
     room: Room
@@ -38,6 +38,15 @@ class SmallDisk:
         room.run("chmod", "-R", "go=", str(folder))
         node.command = [*room.around, *node.command]
         return SmallDisk(node, room, folder)
+
+    @staticmethod
+    def of_server(cluster: LocalCluster, size_bytes: int = 512 << 20) -> "SmallDisk":
+        """The same for a nats-server."""
+        server = cluster.servers[-1]
+        folder = config_of(server).parent / "data"
+        room = Room(folder, size_bytes)
+        server.command = [*room.around, *server.command]
+        return SmallDisk(server, room, folder)
 
     def fill(self) -> None:
         """Nothing is left."""

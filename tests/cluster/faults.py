@@ -32,6 +32,8 @@ _QUIET_S = 1.0
 _PAGE = Path(__file__).parents[2] / "docs/guides/cluster.md"
 _BEGIN, _END = "<!-- faults: written by make faults-cluster -->", "<!-- end of faults -->"
 _ROOM_BYTES = 1 << 30
+# What a nats-server says when its disk takes nothing more.
+_OUT_OF_SPACE = "will be DISABLED"
 
 
 @dataclass
@@ -43,6 +45,8 @@ class Scene:
     dice: random.Random
     disk: SmallDisk | None
     """Below one node's data, where this machine lets us mount one."""
+    server_disk: SmallDisk | None
+    """The same below a nats-server's."""
     machines: Machines | None
     """Networks of their own, where this machine lets us make them."""
 
@@ -155,6 +159,44 @@ async def fill_disk(scene: Scene) -> None:
     await asyncio.to_thread(disk.empty)
 
 
+async def fill_leader(scene: Scene) -> None:
+    """It leaves the lead to a node that has room, and follows when it has room itself."""
+    disk, cluster = scene.disk, scene.cluster
+    assert disk is not None
+    while (leader := await scene.leader()) is not disk.node:
+        # It gives its lead to one of the others.
+        await asyncio.to_thread(leader.end)
+        leader.start()
+    await asyncio.to_thread(disk.fill)
+    others = [node for node in cluster.nodes if node is not disk.node]
+    await send_until(
+        cluster.urls, lambda: any(each.health().get("role") == "leading" for each in others)
+    )
+    await asyncio.sleep(scene.dice.uniform(1.0, 3.0))
+    await asyncio.to_thread(disk.empty)
+
+
+async def fill_server(scene: Scene) -> None:
+    """It keeps no stream any more until it is started again with room on its disk."""
+    disk = scene.server_disk
+    assert disk is not None
+    before = disk.node.log.read_text().count(_OUT_OF_SPACE)
+    await asyncio.to_thread(disk.fill)
+    await send_until(
+        scene.cluster.urls, lambda: disk.node.log.read_text().count(_OUT_OF_SPACE) > before
+    )
+    await asyncio.sleep(scene.dice.uniform(1.0, 3.0))
+    await asyncio.to_thread(disk.empty)
+    await asyncio.to_thread(disk.node.end)
+    disk.node.start()
+
+
+async def part_server(scene: Scene) -> None:
+    """Perhaps the one that leads the stream."""
+    server = scene.dice.choice(scene.cluster.servers)
+    await _part(scene, server, scene.dice.uniform(3.0, 8.0))
+
+
 Fault = Callable[[Scene], Awaitable[None]]
 FAULTS: dict[str, Fault] = {
     "kill -9 of the leader": kill_leader,
@@ -167,6 +209,9 @@ FAULTS: dict[str, Fault] = {
     "a follower's links to all nats-servers cut": cut_follower,
     "a follower's network namespace cut off": part_follower,
     "the disk of a follower full": fill_disk,
+    "the disk of the leader full": fill_leader,
+    "the disk of a nats-server full": fill_server,
+    "a nats-server's network namespace cut off": part_server,
     "kill -9 of a nats-server": kill_server,
     "SIGSTOP of a nats-server, 3 to 8 s": pause_server,
 }
@@ -204,33 +249,43 @@ class Result:
         return "\n".join(lines)
 
 
-def _chosen(scene: Scene, count: int) -> list[str]:
-    """Every kind about equally often, in any order."""
-    missing: set[Fault] = set() if scene.disk is not None else {fill_disk}
-    missing |= set() if scene.machines is not None else {part_leader, part_follower}
+def _chosen(scene: Scene, count: int | None) -> list[str]:
+    """Every kind about equally often, in any order; each once without a count."""
+    missing: set[Fault] = set()
+    if scene.disk is None:
+        missing |= {fill_disk, fill_leader, fill_server}
+    if scene.machines is None:
+        missing |= {part_leader, part_follower, part_server}
     kinds, dice = [name for name, fault in FAULTS.items() if fault not in missing], scene.dice
+    if count is None:
+        return dice.sample(kinds, len(kinds))
     names: list[str] = []
     while len(names) < count:
         names += dice.sample(kinds, len(kinds))
     return names[:count]
 
 
-async def run(folder: Path, count: int, seed: int) -> Result:
-    """So many faults, one after the other."""
+async def run(folder: Path, count: int | None, seed: int, *, insists: bool = False) -> Result:
+    """So many faults, one after the other; without a count, each kind once."""
     dice, result = random.Random(seed), Result()
     cluster = LocalCluster(folder)
-    disk = None
+    disk = server_disk = None
     try:
         disk = SmallDisk.of(cluster)
+        server_disk = SmallDisk.of_server(cluster)
     except NoRoomError as error:
+        if insists:
+            raise
         _say(f"no full disks: {error}")
     machines = None
     try:
         machines = Machines(cluster)
     except NoMachinesError as error:
+        if insists:
+            raise
         _say(f"no networks of their own: {error}")
     links = Links(cluster, "127.0.0.1" if machines is None else machines.host)
-    scene = Scene(cluster, links, dice, disk, machines)
+    scene = Scene(cluster, links, dice, disk, server_disk, machines)
     try:
         await asyncio.to_thread(cluster.start)
         load = Load(cluster)
@@ -239,13 +294,14 @@ async def run(folder: Path, count: int, seed: int) -> Result:
         for name in _chosen(scene, count):
             ledger = load.ledger
             ledger.gap_s, before = 0.0, len(ledger.sent["box"])
-            ledger.fault += 1
+            ledger.fault, began = ledger.fault + 1, time.monotonic()
             await FAULTS[name](scene)
             await scene.leader()
             await _settle(load, before)
             result.names.append(name)
             result.gaps.append(ledger.gap_s)
-            _say(f"{ledger.fault}: {name}: {ledger.gap_s:.2f} s")
+            took = time.monotonic() - began
+            _say(f"{ledger.fault}: {name}: {ledger.gap_s:.2f} s (took {took:.0f} s)")
         await load.stop()
         result.verdict = await load.check()
         await load.close()
@@ -257,8 +313,9 @@ async def run(folder: Path, count: int, seed: int) -> Result:
         links.close()
         if machines is not None:
             machines.close()
-        if disk is not None:
-            disk.close()
+        for each in (disk, server_disk):
+            if each is not None:
+                each.close()
     return result
 
 
@@ -317,13 +374,16 @@ def _states_differ(scene: Scene) -> list[str]:
 def main() -> int:
     """The command line of `make faults-cluster`."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--faults", type=int, default=10)
+    parser.add_argument("--faults", type=int, help="how many (default: each kind once)")
+    parser.add_argument("--insist", action="store_true", help="fail if a kind cannot be had here")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", action="store_true", help="write the table into the guide")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="mq9-faults-") as folder:
-        result = asyncio.run(run(Path(folder), arguments.faults, arguments.seed))
+        result = asyncio.run(
+            run(Path(folder), arguments.faults, arguments.seed, insists=arguments.insist)
+        )
     told = f"{result.table()}\n\n{_summary(result, arguments.seed)}"
     _say(told)
     if arguments.report:

@@ -13,7 +13,7 @@ from mq9.cluster.local import LocalCluster, Process
 class Link:
     """Passes bytes on between a port of its own and a server, until it is cut."""
 
-    def __init__(self, target: int, host: str = "127.0.0.1") -> None:
+    def __init__(self, target: tuple[str, int], host: str = "127.0.0.1") -> None:
         self._target = target
         self._cut = threading.Event()
         self._ended = False
@@ -46,7 +46,7 @@ class Link:
         with near, contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             far = None
             if not self._cut.is_set():
-                far = stack.enter_context(socket.create_connection(("127.0.0.1", self._target)))
+                far = stack.enter_context(socket.create_connection(self._target))
             poll = stack.enter_context(selectors.DefaultSelector())
             poll.register(near, selectors.EVENT_READ, far)
             if far is not None:
@@ -70,7 +70,7 @@ class Links:
     def __init__(self, cluster: LocalCluster, host: str = "127.0.0.1") -> None:
         self._of: dict[int, list[Link]] = {}
         for node in cluster.nodes:
-            links = [Link(server.port, host) for server in cluster.servers]
+            links = [Link((server.host, server.port), host) for server in cluster.servers]
             self._of[node.port] = links
             urls = ", ".join(f'"nats://{host}:{link.port}"' for link in links)
             file = config_of(node)

@@ -1,6 +1,6 @@
-"""Each node on a machine of its own, as far as its network goes: namespaces, and a bridge between.
+"""Each process on a machine of its own, as far as its network goes: namespaces, and a bridge.
 
-The test, the clients and the nats-servers stay where they are; nodes reach them over the bridge.
+The test and the clients stay where they are; nodes and nats-servers reach them over the bridge.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ class NoMachinesError(Exception):
 
 
 class Machines:
-    """The namespaces of a cluster's nodes: made before the cluster starts."""
+    """The namespaces of a cluster's nodes and nats-servers: made before the cluster starts."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         number = os.getpid()
@@ -29,8 +29,8 @@ class Machines:
             _ip("link", "add", self._name, "type", "bridge")
             _ip("addr", "add", f"{self.host}/24", "dev", self._name)
             _ip("link", "set", self._name, "up")
-            for index, node in enumerate(cluster.nodes, 1):
-                self._add(node, index, f"{net}.{index}")
+            for index, process in enumerate((*cluster.nodes, *cluster.servers), 1):
+                self._add(process, index, f"{net}.{index}")
         except (OSError, subprocess.CalledProcessError) as error:
             self.close()
             said = getattr(error, "stderr", None) or str(error)
@@ -38,12 +38,20 @@ class Machines:
         for node in cluster.nodes:
             file = config_of(node)
             text = file.read_text()
-            for each in cluster.nodes:
+            for each in (*cluster.nodes, *cluster.servers):
                 text = text.replace(f"127.0.0.1:{each.port}", f"{each.host}:{each.port}")
                 text = text.replace(f"127.0.0.1:{each.http}", f"{each.host}:{each.http}")
             file.write_text(text)
+        hosts = [server.host for server in cluster.servers]
+        for server in cluster.servers:
+            file = config_of(server)
+            text = file.read_text()
+            # Its routes, in the order of the servers.
+            for host in hosts:
+                text = text.replace("//127.0.0.1", f"//{host}", 1)
+            file.write_text(text.replace("127.0.0.1", server.host))
 
-    def _add(self, node: Process, index: int, address: str) -> None:
+    def _add(self, process: Process, index: int, address: str) -> None:
         space, near, far = f"{self._name}n{index}", f"{self._name}h{index}", f"{self._name}f{index}"
         _ip("netns", "add", space)
         self._spaces.append(space)
@@ -52,17 +60,17 @@ class Machines:
         _ip("-n", space, "addr", "add", f"{address}/24", "dev", far)
         for device in ("lo", far):
             _ip("-n", space, "link", "set", device, "up")
-        self._ends[node.port] = near
-        node.host = address
-        node.command = ["ip", "netns", "exec", space, *node.command]
+        self._ends[process.port] = near
+        process.host = address
+        process.command = ["ip", "netns", "exec", space, *process.command]
 
-    def cut(self, node: Process) -> None:
-        """Nothing passes between this node and anybody."""
-        _ip("link", "set", self._ends[node.port], "down")
+    def cut(self, process: Process) -> None:
+        """Nothing passes between this one and anybody."""
+        _ip("link", "set", self._ends[process.port], "down")
 
-    def mend(self, node: Process) -> None:
+    def mend(self, process: Process) -> None:
         """It does again."""
-        _ip("link", "set", self._ends[node.port], "up")
+        _ip("link", "set", self._ends[process.port], "up")
 
     def close(self) -> None:
         """All of it goes."""
