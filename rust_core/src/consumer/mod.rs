@@ -183,11 +183,6 @@ impl Consumer {
         self.out.get(msg_id).map(|out| out.number)
     }
 
-    /// The messages that are out up to and including one.
-    pub fn out_until(&self, msg_id: u64) -> Vec<u64> {
-        self.out.iter().map(|(id, _)| id).take_while(|id| *id <= msg_id).collect()
-    }
-
     /// The messages that are out among these.
     pub fn out_within(&self, first: u64, len: u64) -> Vec<u64> {
         let within = self.out.iter_from(first).map(|(id, _)| id);

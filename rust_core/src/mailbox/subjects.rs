@@ -90,6 +90,17 @@ impl Subjects {
         self.of.get(block)?[at].checked_sub(1)
     }
 
+    /// The messages from `from` on, each with its subject, in order. Far cheaper than to ask for the subject of each.
+    pub fn iter_from(&self, from: u64) -> impl Iterator<Item = (u64, SubjectIx)> + '_ {
+        let (first, _) = place(from);
+        let blocks = self.of.iter_from(first).flat_map(|(number, block)| {
+            let begin = number * TOGETHER as u64;
+            let ids = (begin..).zip(block.iter());
+            ids.filter_map(|(msg_id, ix)| Some((msg_id, ix.checked_sub(1)?)))
+        });
+        blocks.skip_while(move |(msg_id, _)| *msg_id < from)
+    }
+
     /// What is known of a subject.
     pub fn get(&self, ix: SubjectIx) -> Option<&Known> {
         self.known.get(ix as usize)?.as_ref()

@@ -92,14 +92,14 @@ impl Store {
         let about =
             self.about(key, msg_id).map(|about| AboutMessage { consumer_seq: of.number, ..about });
         match ack {
-            ConsumerAck::Done if kind == AckPolicy::All => {
-                let all = self.state.consumer(key).map(|slot| slot.consumer.out_until(msg_id));
-                let all = all.unwrap_or_default();
+            ConsumerAck::Done => {
+                let first = if kind == AckPolicy::All { 0 } else { msg_id };
+                let all = self.given_within(key, first, msg_id);
                 self.finish(key, &all, cause::CONSUMED, now)?;
             }
-            ConsumerAck::Done => self.finish(key, &[msg_id], cause::CONSUMED, now)?,
             ConsumerAck::Terminate(reason) => {
-                self.finish(key, &[msg_id], cause::TERMINATED, now)?;
+                let one = self.given_within(key, msg_id, msg_id);
+                self.finish(key, &one, cause::TERMINATED, now)?;
                 if let Some(about) = about {
                     let event = StreamEvent::Terminated(about, reason.clone());
                     self.state.stream_events.push_back(event);
@@ -173,19 +173,49 @@ impl Store {
         }
     }
 
-    /// Messages are done with. Where the stream keeps them only for that, they go in the same step.
+    /// The messages from `first` to `last` that a consumer was given and that are out, or were given up and kept. Where
+    /// a stream keeps messages for other reasons, what was given up does not matter any more.
+    fn given_within(&mut self, key: ConsumerKey, first: u64, last: u64) -> Vec<u64> {
+        let Some(slot) = self.state.slot_mut(key.slot) else { return Vec::new() };
+        let policy = slot.mailbox.policy();
+        let keeps_for_consumers = policy.work_queue || policy.interest;
+        let Some((mailbox, consumer)) = slot.consumer_and_mailbox(key.id) else {
+            return Vec::new();
+        };
+        let consumer = &mut consumer.consumer;
+        let mut given = consumer.out_within(first, last - first + 1);
+        let is_all_out = given.len() as u64 == last - first + 1;
+        if !keeps_for_consumers || is_all_out {
+            return given;
+        }
+        let begin = first.max(consumer.floor().stream.min(last));
+        let Some(subjects) = mailbox.subjects() else { return given };
+        for (msg_id, ix) in subjects.iter_from(begin).take_while(|(id, _)| *id <= last) {
+            let wants = subjects.get(ix).is_some_and(|known| consumer.wants(ix, &known.subject));
+            if wants && msg_id < consumer.next() && !consumer.has_before_it(msg_id) {
+                given.push(msg_id);
+            }
+        }
+        given.sort_unstable();
+        given
+    }
+
+    /// Messages that were given are done with. Where the stream keeps them only for that, they go in the same step.
     fn finish(&mut self, key: ConsumerKey, msg_ids: &[u64], cause: u8, now: Now) -> Result<()> {
         let Some(slot) = self.state.consumer(key) else { return Ok(()) };
         let name = Arc::clone(&slot.name);
-        let out: Vec<u64> =
-            msg_ids.iter().copied().filter(|id| slot.consumer.count(*id).is_some()).collect();
         let address = self.address_of(key.slot);
         let stamp = Stamp { time_ms: now.wall_ms, address: &address };
-        let last = self.state.slot(key.slot).zip(out.last()).and_then(|(s, id)| s.mailbox.get(*id));
+        let last = self.state.slot(key.slot).zip(msg_ids.last());
+        let last = last.and_then(|(slot, id)| slot.mailbox.get(*id));
         let took_ms = last.map(|(_, entry)| now.wall_ms.saturating_sub(entry.create_ms));
-        for some in out.chunks(MOST_GIVEN) {
+        let mut count = 0;
+        for some in msg_ids.chunks(MOST_GIVEN) {
+            let Some(slot) = self.state.consumer(key) else { return Ok(()) };
+            let is_out = |id: &u64| slot.consumer.count(*id).is_some();
+            let out: Vec<u64> = some.iter().copied().filter(is_out).collect();
             let mut runs = Vec::new();
-            encode_runs(some.iter().map(|id| (*id, 1)), &mut runs);
+            encode_runs(out.iter().map(|id| (*id, 1)), &mut runs);
             let done = ConsumerDone { stamp, consumer: &name, cause, runs: &runs };
             let gone = self.gone_with(key, some);
             let mut encoded = Vec::new();
@@ -194,15 +224,18 @@ impl Store {
                 Op::Removed { stamp: Some(stamp), cause: cause::CONSUMED, ranges: &encoded };
             let op = Op::ConsumerDone(done);
             let both = [(key.slot, &op), (key.slot, &removed)];
-            let unit = if gone.is_empty() { &both[..1] } else { &both[..] };
+            let unit = &both[usize::from(out.is_empty())..2 - usize::from(gone.is_empty())];
+            if unit.is_empty() {
+                continue;
+            }
             self.log.reserve(space_for_unit(unit), Space::Reclaim, now.wall_ms)?;
             self.append_unit(unit);
             self.state.done(key, &done);
             for msg_id in gone {
                 self.state.remove_message(key.slot, msg_id);
             }
+            count += out.len() as u64;
         }
-        let count = out.len() as u64;
         self.count_of_consumer(key, |counts| match cause {
             cause::TERMINATED => counts.dead += count,
             _ => {

@@ -199,3 +199,88 @@ fn where_interest_keeps_messages_they_go_with_the_last_who_wants_them() {
     assert_eq!(pull(&mut store, quiet, 9, START), [(2, 1)]);
     assert_eq!(stored(&store, key), 0);
 }
+
+/// Two messages that a consumer was given as often as allowed, and says something of afterwards. `Err` when the power
+/// goes, with how many it has said so of.
+fn acknowledge_late(disk: &SimDisk, policy: &Policy, told: &mut usize) -> Result<(), ()> {
+    let gone = |_| ();
+    let options = Options { segment_bytes: 4096, allocate_bytes: 4096, ..Options::default() };
+    let disk = Arc::new(disk.clone()) as Arc<dyn Disk>;
+    let mut store = Store::open(disk, options, 7, START).map_err(gone)?;
+    let new = NewStream { name: "S", config: "{}", policy: policy.clone() };
+    let stream = store.create_stream(&new, START).map_err(gone)?;
+    let once = ConsumerPolicy { max_deliver: 1, ..self::policy() };
+    let new = NewConsumer { name: "c", policy: once, config: "{}", next: 0, early: Vec::new() };
+    let key = store.set_consumer(stream, &new, START).map_err(gone)?;
+    for subject in ["a", "b"] {
+        let publish = Publish { subject, payload: b"payload", ..Publish::default() };
+        store.publish_to(stream, &publish, START).map_err(|_| ())?;
+    }
+    let offers = store.offers(key, 2, START).map_err(gone)?;
+    store.give(key, &offers, START).map_err(gone)?;
+    while store.tick(later(1_000)) || store.sleep_ms(later(1_000)) == Some(0) {}
+    assert!(store.offers(key, 2, later(1_000)).map_err(gone)?.is_empty(), "they are given up");
+    store.sync().map_err(gone)?;
+    for (msg_id, ack) in [ConsumerAck::Done, ConsumerAck::Terminate("no".into())].iter().enumerate()
+    {
+        let of = Delivery { msg_id: msg_id as u64, number: 1, count: 1, ..Delivery::default() };
+        store.consumer_ack(key, &of, ack, later(1_100)).map_err(gone)?;
+        store.check_invariants();
+        store.sync().map_err(gone)?;
+        *told += 1;
+    }
+    store.close().map_err(gone)
+}
+
+#[test]
+fn what_is_acknowledged_after_it_was_given_up_goes_and_never_comes_again() {
+    let work_queue = Policy { work_queue: true, ..Policy::default() };
+    let interest = Policy { interest: true, ..Policy::default() };
+    for policy in [work_queue, interest] {
+        let whole = SimDisk::new();
+        acknowledge_late(&whole, &policy, &mut 0).unwrap();
+        for cut in 1..=whole.ops() {
+            let disk = SimDisk::new();
+            disk.cut_at(cut);
+            let mut told = 0;
+            assert!(acknowledge_late(&disk, &policy, &mut told).is_err() || cut == whole.ops());
+            for crashed in [disk.crash_strict(), disk.crash(cut), disk.crash_lucky()] {
+                let mut store = open(&crashed, later(2_000));
+                store.check_invariants();
+                let Some(key) = store.find_stream("S") else { continue };
+                for msg_id in 0..told as u64 {
+                    let left = store.stream_message(key, msg_id).unwrap();
+                    assert!(left.is_none(), "cut at {cut}: {msg_id} was acknowledged and is there");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn whoever_was_not_given_a_message_cannot_let_it_go() {
+    let mut store = open(&SimDisk::new(), START);
+    let key = stream(&mut store, Policy { work_queue: true, ..Policy::default() }, &["b", "a"]);
+    let filters = vec!["a".into()];
+    let key_of_a = consumer(&mut store, key, "c", ConsumerPolicy { filters, ..policy() });
+    assert_eq!(pull(&mut store, key_of_a, 9, START), [(1, 1)]);
+    say(&mut store, key_of_a, 0, &ConsumerAck::Done, START);
+    assert_eq!(stored(&store, key), 2, "it is for another consumer");
+    say(&mut store, key_of_a, 1, &ConsumerAck::Done, START);
+    assert_eq!(stored(&store, key), 1);
+}
+
+#[test]
+fn whoever_acknowledges_all_until_a_message_lets_go_of_what_was_given_up_before_it() {
+    let mut store = open(&SimDisk::new(), START);
+    let key = stream(&mut store, Policy { interest: true, ..Policy::default() }, &[]);
+    let all = ConsumerPolicy { ack: AckPolicy::All, max_deliver: 1, ..policy() };
+    let all = consumer(&mut store, key, "c", all);
+    publish(&mut store, key, &["a", "b", "c"]);
+    assert_eq!(pull(&mut store, all, 9, START).len(), 3);
+    assert_eq!(pull(&mut store, all, 9, later(1_000)), [], "they are given up");
+    publish(&mut store, key, &["d", "e"]);
+    assert_eq!(pull(&mut store, all, 1, later(1_000)), [(3, 1)]);
+    say(&mut store, all, 3, &ConsumerAck::Done, later(1_000));
+    assert_eq!(stored(&store, key), 1);
+}
