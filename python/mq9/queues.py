@@ -38,6 +38,7 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _POLL_S = 5.0
 _PAUSE_S = 1.0
 _LEAST_BEAT_S = 0.2
+_TURNS = 20
 
 Handler = TypeVar("Handler", bound=Callable[["Task"], object])
 
@@ -371,6 +372,10 @@ class MQClient:
                         continue
                     handling = under_way.create_task(self._handle(work, message, source, threads))
                     handling.add_done_callback(lambda _: free.release())
+                if source is not None:
+                    # What it was given counts as delivered: it is handled, not returned.
+                    for message in await _rest(source):
+                        await self._handle(work, message, source, threads)
         finally:
             if threads is not None:
                 threads.shutdown(wait=False, cancel_futures=True)
@@ -380,7 +385,7 @@ class MQClient:
         try:
             if source is None:
                 source = await self._opened(work)
-            messages = await self._unless_stopped(source.pull.fetch(1, timeout=_POLL_S))
+            messages = await self._unless_stopped(source)
         except (nats.errors.TimeoutError, TimeoutError):
             return source, None
         except (nats.errors.Error, nats.js.errors.Error, BrokerUnavailable, OSError) as error:
@@ -400,12 +405,17 @@ class MQClient:
         beat_s = max((config.ack_wait or 30.0) / 3, _LEAST_BEAT_S)
         return _Source(pull, beat_s, config.backoff or ())
 
-    async def _unless_stopped(self, fetching: Any) -> list[Msg]:  # noqa: ANN401
+    async def _unless_stopped(self, source: _Source) -> list[Msg]:
         """What is fetched; nothing if the client is to stop before it comes."""
-        fetch = asyncio.ensure_future(fetching)
+        fetch = asyncio.ensure_future(source.pull.fetch(1, timeout=_POLL_S))
         stop = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait((fetch, stop), return_when=asyncio.FIRST_COMPLETED)
+            if not fetch.done():
+                await _end(source)
+                # What has come goes through tasks of the fetch that need some turns of the loop.
+                for _ in range(_TURNS):
+                    await asyncio.sleep(0)
             return fetch.result() if fetch.done() else []
         finally:
             await end_tasks(stop, fetch)
@@ -468,6 +478,29 @@ class MQClient:
             await asyncio.wait_for(self._stopping.wait(), seconds)
         except TimeoutError:
             return
+
+
+async def _end(source: _Source) -> None:
+    """Takes back what is asked for: when this is done, all has come that comes."""
+    connection, inbox = source.pull._nc, source.pull._sub
+    try:
+        await connection._send_unsubscribe(inbox._id)
+        await connection.flush()
+    except (nats.errors.Error, OSError) as error:
+        _log.warning("a subscription could not be ended: %s", _words(error))
+
+
+async def _rest(source: _Source) -> list[Msg]:
+    """What has come and was not fetched any more."""
+    await _end(source)
+    inbox = source.pull._sub
+    came: list[Msg] = []
+    with suppress(nats.errors.Error, OSError):
+        while inbox.pending_msgs:
+            came.append(await inbox.next_msg())
+        await source.pull.unsubscribe()
+    # What has no reply subject says only that nothing comes.
+    return [message for message in came if message.reply]
 
 
 def _written(moment: datetime) -> str:

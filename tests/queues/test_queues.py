@@ -5,9 +5,11 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import nats
+import nats.js.errors
 import pytest
 from nats.js.api import ConsumerConfig, RetentionPolicy
 from tests.peers import Serve, Server
@@ -176,6 +178,28 @@ async def test_members_of_a_group_share(mq: MQClient, server: Server) -> None:
         second.stop()
         await other
     assert sorted(seen) == list(range(30))
+
+
+async def test_whoever_has_stopped_is_given_nothing_more(mq: MQClient, server: Server) -> None:
+    @mq.subscribe("mq.a", group="workers", max_deliver=1)
+    async def handle(task: Task) -> None:
+        raise AssertionError(f"{task} came after the stop")
+
+    connection = await nats.connect(server.url)
+    stream = connection.jetstream()
+    running = asyncio.create_task(mq.run())
+
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            with suppress(nats.js.errors.NotFoundError):
+                if (await stream.consumer_info("MQ", "workers")).num_waiting:
+                    break
+        mq.stop()
+        await running
+    await mq.publish("mq.a", {"data": 1})
+    info = await stream.consumer_info("MQ", "workers")
+    assert (info.num_pending, info.num_ack_pending, info.num_waiting) == (1, 0, 0)
+    await connection.close()
 
 
 async def test_errors_say_what_is_wrong(mq: MQClient) -> None:
