@@ -79,13 +79,31 @@ def javascript() -> list[str]:
 
 
 def java() -> list[str]:
-    """The program in Java, compiled with the jar of a Maven repository of this machine."""
-    home = Path(os.environ.get("MAVEN_REPOSITORY", Path.home() / ".m2/repository"))
-    jar = home / f"io/nats/jnats/{JNATS}/jnats-{JNATS}.jar"
-    if shutil.which("javac") is None or not jar.exists():
-        pytest.skip(f"needs a JDK, and jnats {JNATS} in the repository of Maven")
-    run(["javac", "-cp", str(jar), "-d", str(BUILT), str(HERE / "java/Jobs.java")], HERE)
-    return ["java", "-cp", f"{jar}:{BUILT}", "Jobs"]
+    """The program in Java, compiled with the jars that Maven gets."""
+    if not all(shutil.which(tool) for tool in ("java", "javac", "mvn")):
+        pytest.skip("needs a JDK and Maven")
+    jars = BUILT / f"jnats-{JNATS}"
+    (BUILT / "pom.xml").write_text(
+        f"""<project><modelVersion>4.0.0</modelVersion>
+        <groupId>jobs</groupId><artifactId>jobs</artifactId><version>1</version><dependencies>
+        <dependency><groupId>io.nats</groupId><artifactId>jnats</artifactId>
+        <version>{JNATS}</version></dependency></dependencies></project>""",
+        "utf-8",
+    )
+    got = subprocess.run(
+        ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"],
+        cwd=BUILT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    if got.returncode:
+        pytest.skip(f"Maven does not get jnats {JNATS}: {got.stdout.splitlines()[:1]}")
+    classes = f"{jars}/*"
+    run(["javac", "-cp", classes, "-d", str(BUILT), str(HERE / "java/Jobs.java")], HERE)
+    return ["java", "-cp", f"{classes}:{BUILT}", "Jobs"]
 
 
 @pytest.mark.parametrize("built", [go, javascript, java])
