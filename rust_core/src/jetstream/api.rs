@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::consumers::Form;
-use super::{ApiError, JetStream, error};
+use super::{ApiError, JetStream, error, reads, unserved};
 use crate::front::{Call, Handled, Listeners};
 use crate::store::Store;
 use crate::time::Now;
@@ -28,7 +28,7 @@ impl Answer {
         Answer { kind, outcome, always: Map::new() }
     }
 
-    fn text(self) -> Vec<u8> {
+    pub(super) fn text(self) -> Vec<u8> {
         let mut members = self.always;
         let kind = format!("io.nats.jetstream.api.v1.{}_response", self.kind);
         members.insert("type".to_owned(), Value::String(kind));
@@ -83,7 +83,7 @@ fn kind(tokens: &[&str]) -> Option<&'static str> {
         ["CONSUMER", "DELETE", _, _] => "consumer_delete",
         ["CONSUMER", "NAMES", _] => "consumer_names",
         ["CONSUMER", "LIST", _] => "consumer_list",
-        _ => return None,
+        _ => return unserved::kind(tokens),
     })
 }
 
@@ -102,14 +102,21 @@ impl JetStream {
         if let ["CONSUMER", "MSG", "NEXT", stream, consumer] = *tokens {
             return self.pull(store, (stream, consumer), call, now, listeners);
         }
+        if let Some(target) = reads::direct_target(name) {
+            return self.get_direct(store, target, call);
+        }
         let before = store.end();
         if let Some(answer) = self.carry_out(store, &tokens, call, now, listeners) {
-            self.requests += 1;
-            self.errors += u64::from(answer.outcome.is_err());
+            self.count(&answer);
             let known = store.end();
             self.answer(call, known, known != before, answer.text());
         }
         Handled::Done
+    }
+
+    pub(super) fn count(&mut self, answer: &Answer) {
+        self.requests += 1;
+        self.errors += u64::from(answer.outcome.is_err());
     }
 
     fn carry_out(
@@ -130,7 +137,7 @@ impl JetStream {
             ["STREAM", "UPDATE", stream] => self.update_stream(store, stream, body, now),
             ["STREAM", "INFO", stream] => self.stream_info(store, stream, body, now),
             ["STREAM", "DELETE", stream] => self.delete_stream(store, stream, now),
-            ["STREAM", "PURGE", stream] => self.purge_stream(store, stream, body, now),
+            ["STREAM", "PURGE", stream] => return self.purge_stream(store, stream, call, now),
             ["STREAM", "NAMES"] => self.stream_names(body),
             ["STREAM", "LIST"] => self.stream_list(store, body, now),
             ["STREAM", "MSG", "GET", stream] => self.get_message(store, stream, body),
@@ -159,7 +166,7 @@ impl JetStream {
             ["CONSUMER", "DELETE", stream, name] => self.delete_consumer(store, stream, name, now),
             ["CONSUMER", "NAMES", stream] => self.consumer_names(store, stream, body),
             ["CONSUMER", "LIST", stream] => self.consumer_list(store, stream, body, now),
-            _ => return None,
+            _ => return self.refuse(store, tokens, body),
         })
     }
 }

@@ -206,9 +206,9 @@ impl ConsumerConfig {
                 less if less < 0 => -1,
                 more => more,
             };
-            if let Some(first) = self.backoff.first() {
-                self.ack_wait = *first;
-            }
+        }
+        if let Some(first) = self.backoff.first() {
+            self.ack_wait = *first;
         }
         if self.durable_name.is_empty() && self.inactive_threshold == 0 {
             self.inactive_threshold = INACTIVE;

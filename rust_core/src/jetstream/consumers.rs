@@ -119,7 +119,8 @@ impl JetStream {
         let Some((_, served)) = self.find(stream) else { return Err(error::STREAM_NOT_FOUND) };
         let (key, retention) = (served.key, served.config.retention);
         let most = served.config.max_consumers;
-        let mut config = request.config.settle(retention == Retention::Workqueue)?;
+        let mut config = served.config.consumer_limits.apply(request.config)?;
+        config = config.settle(retention == Retention::Workqueue)?;
         if let Form::Named(name, _) | Form::Durable(name) = form {
             config.name = name.to_owned();
         }

@@ -53,6 +53,16 @@ pub const TOO_MANY_SUBJECTS: ApiError =
     known(400, 10003, "too many subjects with wildcards to be compared with each other");
 /// There is no such consumer.
 pub const CONSUMER_NOT_FOUND: ApiError = known(404, 10014, "consumer not found");
+/// Messages of a stream have no times of their own.
+pub const NO_TTLS: ApiError = known(400, 10166, "per-message TTL is disabled");
+/// No message stands for all before it.
+pub const NO_ROLLUPS: ApiError = known(500, 10111, "rollup not permitted");
+/// Messages are no numbers to be added up.
+pub const NO_COUNTERS: ApiError = known(400, 10168, "message counters is disabled");
+/// Messages are stored one by one.
+pub const NO_BATCHES: ApiError = known(400, 10174, "atomic publish is disabled");
+/// There is one broker, or mq9's own cluster.
+pub const NO_CLUSTER: ApiError = known(503, 10010, "JetStream clustering support required");
 /// Messages of the stream stay.
 pub const DELETE_DENIED: ApiError = known(500, 10057, "message delete not permitted");
 /// Messages of the stream stay.

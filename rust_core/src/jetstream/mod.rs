@@ -16,8 +16,11 @@ mod monitor;
 mod publish;
 mod pull_queue;
 mod pulls;
+mod purges;
+mod reads;
 mod stream_config;
 mod streams;
+mod unserved;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -89,6 +92,7 @@ pub struct JetStream {
     advisories: VecDeque<Announcement>,
     announcements: VecDeque<Announcement>,
     pulls: pull_queue::Pulls,
+    purges: VecDeque<purges::PurgeUnderWay>,
     /// The consumer whose turn it was last.
     served_last: Option<ConsumerKey>,
     /// Requests to the API, and those that were refused.
@@ -110,6 +114,7 @@ impl JetStream {
             advisories: VecDeque::new(),
             announcements: VecDeque::new(),
             pulls: pull_queue::Pulls::default(),
+            purges: VecDeque::new(),
             served_last: None,
             requests: 0,
             errors: 0,
@@ -239,8 +244,12 @@ impl JetStream {
     /// Answers a request once the log is durable up to `known`; with `promises` only if it will be. Refusals wait as well:
     /// answers come in the order of the requests.
     fn answer(&mut self, call: &Call<'_>, known: Lsn, promises: bool, payload: Vec<u8>) {
-        if !call.reply.is_empty() {
-            let (cid, inbox) = (call.cid, call.reply.into());
+        self.answer_to(call.cid, call.reply, known, promises, payload);
+    }
+
+    fn answer_to(&mut self, cid: u64, inbox: &[u8], known: Lsn, promises: bool, payload: Vec<u8>) {
+        if !inbox.is_empty() {
+            let inbox = inbox.into();
             let message = OneMessage { payload, promises, ..OneMessage::default() };
             self.send(Outgoing { cid, inbox, known, message });
         }

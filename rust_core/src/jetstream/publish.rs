@@ -21,6 +21,10 @@ struct Asked<'a> {
     last_id: Option<&'a str>,
     last_of_subject: Option<&'a str>,
     of_subject: Option<&'a str>,
+    ttl: Option<&'a str>,
+    rollup: bool,
+    /// What no stream does, whatever else is asked.
+    unserved: Option<ApiError>,
 }
 
 impl<'a> Asked<'a> {
@@ -36,12 +40,19 @@ impl<'a> Asked<'a> {
             let Ok(value) = std::str::from_utf8(value) else { continue };
             let value = value.trim();
             match name {
+                _ if value.is_empty() => {}
                 b"Nats-Msg-Id" => asked.id = value,
                 b"Nats-Expected-Stream" => asked.stream = Some(value),
                 b"Nats-Expected-Last-Sequence" => asked.last_seq = Some(value),
                 b"Nats-Expected-Last-Msg-Id" => asked.last_id = Some(value),
                 b"Nats-Expected-Last-Subject-Sequence" => asked.last_of_subject = Some(value),
                 b"Nats-Expected-Last-Subject-Sequence-Subject" => asked.of_subject = Some(value),
+                b"Nats-Batch-Id" => asked.unserved = Some(error::NO_BATCHES),
+                b"Nats-Incr" => {
+                    asked.unserved.get_or_insert(error::NO_COUNTERS);
+                }
+                b"Nats-TTL" => asked.ttl = Some(value),
+                b"Nats-Rollup" => asked.rollup = true,
                 _ => {}
             }
         }
@@ -114,8 +125,17 @@ fn store_message(
     let Ok(subject) = std::str::from_utf8(call.subject) else { return Err(error::BAD_REQUEST) };
     let headers = header_lines(call.headers);
     let asked = Asked::read(headers);
+    if let Some(error) = asked.unserved {
+        return Err(error);
+    }
     if asked.stream.is_some_and(|stream| stream != served.config.name) {
         return Err(error::WRONG_STREAM);
+    }
+    if asked.ttl.is_some() {
+        return Err(error::NO_TTLS);
+    }
+    if asked.rollup {
+        return Err(error::NO_ROLLUPS);
     }
     if envelope::is_asked(&served.config.metadata) {
         Envelope::read(call.payload)?;

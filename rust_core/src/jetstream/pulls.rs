@@ -190,7 +190,8 @@ impl JetStream {
         if more {
             store.mark_consumer(key);
         }
-        if store.deliverable(key) == 0 {
+        // As long as too much is out nobody is told that there is nothing.
+        if store.deliverable(key) == 0 && !store.is_full(key) {
             for pull in self.pulls.take_ending(key) {
                 self.status(pull.cid, &pull.inbox, store.end(), "404 No Messages");
             }
@@ -330,7 +331,8 @@ impl JetStream {
             let Some((key, id)) = self.pulls.take_due(now.mono_ms) else { break };
             self.on_due(store, key, id, now, listeners);
         }
-        store.has_ready_consumers()
+        let purges = self.go_on_purging(store, now);
+        purges || store.has_ready_consumers()
     }
 
     /// A connection that could take no more has room again: its requests go on. Says whether there are any.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::consumer_config::ConsumerConfig;
+use super::duration::duration_text;
 use super::envelope;
 use super::error::{self, ApiError};
 use crate::mailbox::{Discard as Discards, Policy};
@@ -150,6 +152,39 @@ impl ConsumerLimits {
     fn is_none(value: &i64) -> bool {
         *value == 0
     }
+
+    /// A consumer has what it does not ask for from its stream, and may not ask for more.
+    pub(super) fn apply(self, mut consumer: ConsumerConfig) -> Result<ConsumerConfig, ApiError> {
+        if self.max_ack_pending > 0 && consumer.max_ack_pending == 0 {
+            consumer.max_ack_pending = self.max_ack_pending;
+        }
+        if self.inactive_threshold > 0 && consumer.inactive_threshold <= 0 {
+            consumer.inactive_threshold = self.inactive_threshold;
+        }
+        if exceeds(self.max_ack_pending, consumer.max_ack_pending) {
+            let most = self.max_ack_pending;
+            let description =
+                format!("consumer max ack pending exceeds system limit of {most}").into();
+            return Err(ApiError { code: 400, err_code: 10121, description });
+        }
+        if exceeds(self.inactive_threshold, consumer.inactive_threshold) {
+            let most = duration_text(self.inactive_threshold as u64 / MS as u64);
+            let description =
+                format!("consumer inactive threshold exceeds system limit of {most}").into();
+            return Err(ApiError { code: 400, err_code: 10153, description });
+        }
+        Ok(consumer)
+    }
+
+    /// Whether a consumer has more than its stream would allow.
+    pub(super) fn are_exceeded(self, consumer: &ConsumerConfig) -> bool {
+        exceeds(self.max_ack_pending, consumer.max_ack_pending)
+            || exceeds(self.inactive_threshold, consumer.inactive_threshold)
+    }
+}
+
+fn exceeds(most: i64, asked: i64) -> bool {
+    most > 0 && asked > most
 }
 
 impl StreamConfig {

@@ -1,19 +1,16 @@
 //! Requests about streams and their messages.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Outcome, members};
 use super::error::{self, ApiError};
-use super::publish::header_block;
-use super::{JetStream, StreamConfig, timestamp};
+use super::{ConsumerConfig, JetStream, StreamConfig, timestamp};
 use crate::front::Call;
 use crate::mailbox::Policy;
 use crate::nats::{self, Overlap, PatternSet};
-use crate::store::{NewStream, Store, StreamInfo, StreamKey, StreamPurge};
+use crate::store::{NewStream, Store, StreamInfo, StreamKey};
 use crate::time::Now;
 
 /// Most names in a reply.
@@ -41,24 +38,8 @@ struct InfoRequest {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct GetRequest {
-    seq: u64,
-    last_by_subj: String,
-    next_by_subj: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
 struct DeleteRequest {
     seq: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PurgeRequest {
-    filter: String,
-    seq: u64,
-    keep: u64,
 }
 
 /// The body of a request; an empty one says nothing.
@@ -194,6 +175,18 @@ impl JetStream {
         if old.deny_purge && !config.deny_purge {
             return refuse("stream configuration update can not cancel deny purge");
         }
+        let limits = config.consumer_limits;
+        let exceeding = store.consumers(key).into_iter().filter(|(_, consumer)| {
+            let config = store.consumer_info(*consumer).map(|info| info.config);
+            let config = config.and_then(|config| ConsumerConfig::stored(&config));
+            config.is_some_and(|config| limits.are_exceeded(&config))
+        });
+        let exceeding: Vec<String> = exceeding.map(|(name, _)| name.to_string()).collect();
+        if !exceeding.is_empty() {
+            let names = exceeding.join(", ");
+            let description = format!("change to limits violates consumers: {names}").into();
+            return Err(ApiError { code: 500, err_code: 10069, description });
+        }
         self.check_overlap(&config)?;
         store.update_stream(key, &config.text(), config.policy(), now)?;
         let described = describe(store, key, &config, now, false);
@@ -260,41 +253,6 @@ impl JetStream {
         Ok(())
     }
 
-    pub(super) fn purge_stream(
-        &mut self,
-        store: &mut Store,
-        stream: &str,
-        body: &[u8],
-        now: Now,
-    ) -> Answer {
-        let outcome = self.try_purge(store, stream, body, now);
-        let purged = outcome.as_ref().copied().unwrap_or(0);
-        let said = outcome.map(|_| members(json!({"success": true})));
-        let always = members(json!({"purged": purged}));
-        Answer { always, ..Answer::new("stream_purge", said) }
-    }
-
-    fn try_purge(
-        &mut self,
-        store: &mut Store,
-        stream: &str,
-        body: &[u8],
-        now: Now,
-    ) -> Result<u64, ApiError> {
-        let Some((_, served)) = self.find(stream) else { return Err(error::STREAM_NOT_FOUND) };
-        let request: PurgeRequest = parse(body)?;
-        if request.seq > 0 && request.keep > 0 {
-            return Err(error::BAD_REQUEST);
-        }
-        if served.config.deny_purge {
-            return Err(error::PURGE_DENIED);
-        }
-        let filter = Some(request.filter.as_str()).filter(|filter| !filter.is_empty());
-        let before = (request.seq > 0).then(|| request.seq - 1);
-        let purge = StreamPurge { filter, before, keep: request.keep };
-        Ok(store.purge_stream(served.key, purge, now)?)
-    }
-
     /// The names of streams that have messages of a subject, or all, sorted.
     fn named(&self, subject: &str) -> Vec<&super::Served> {
         let has = |served: &&super::Served| {
@@ -328,43 +286,6 @@ impl JetStream {
             Ok(said)
         });
         Answer::new("stream_list", outcome)
-    }
-
-    pub(super) fn get_message(&self, store: &mut Store, stream: &str, body: &[u8]) -> Answer {
-        Answer::new("stream_msg_get", self.try_get(store, stream, body))
-    }
-
-    fn try_get(&self, store: &mut Store, stream: &str, body: &[u8]) -> Outcome {
-        let Some((_, served)) = self.find(stream) else { return Err(error::STREAM_NOT_FOUND) };
-        let GetRequest { seq, last_by_subj, next_by_subj } = parse(body)?;
-        let (last, next) = (!last_by_subj.is_empty(), !next_by_subj.is_empty());
-        if body.is_empty() || (last && (next || seq > 0)) || (seq == 0 && !last && !next) {
-            return Err(error::BAD_REQUEST);
-        }
-        let msg_id = if last {
-            store.last_of_subject(served.key, &last_by_subj)
-        } else if next {
-            store.next_of_subject(served.key, &next_by_subj, seq.saturating_sub(1))
-        } else {
-            Some(seq - 1)
-        };
-        let found = match msg_id {
-            Some(msg_id) => store.stream_message(served.key, msg_id)?,
-            None => None,
-        };
-        let found = found.ok_or(error::NO_MESSAGE)?;
-        let (meta, message) = found.iter().next().ok_or(error::NO_MESSAGE)?;
-        let mut said = members(json!({
-            "subject": message.key, "seq": meta.msg_id + 1, "time": timestamp(meta.create_ms),
-        }));
-        if !message.headers.is_empty() {
-            let block = header_block(message.headers);
-            said.insert("hdrs".to_owned(), BASE64.encode(block).into());
-        }
-        if !message.payload.is_empty() {
-            said.insert("data".to_owned(), BASE64.encode(message.payload).into());
-        }
-        Ok(members(json!({"message": said})))
     }
 
     pub(super) fn delete_message(

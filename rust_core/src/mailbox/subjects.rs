@@ -101,6 +101,35 @@ impl Subjects {
         blocks.skip_while(move |(msg_id, _)| *msg_id < from)
     }
 
+    /// How many messages from `from` on have a subject that is wanted. Mostly all of a subject are before `from`, or none:
+    /// then they are not counted one by one.
+    pub fn count_from(&self, from: u64, mut wants: impl FnMut(SubjectIx, &str) -> bool) -> u64 {
+        let mut split = Vec::new();
+        let (mut whole, mut of_split, mut first, mut last) = (0, 0, u64::MAX, 0);
+        for (ix, known) in self.iter() {
+            if known.last < from || !wants(ix, &known.subject) {
+                continue;
+            }
+            if known.first >= from {
+                whole += known.count;
+                continue;
+            }
+            split.resize(ix as usize + 1, false);
+            split[ix as usize] = true;
+            of_split += known.count;
+            (first, last) = (first.min(known.first), last.max(known.last));
+        }
+        if split.is_empty() {
+            return whole;
+        }
+        let is_split = |(_, ix): &(u64, SubjectIx)| split.get(*ix as usize) == Some(&true);
+        if from - first > last - from {
+            return whole + self.iter_from(from).filter(is_split).count() as u64;
+        }
+        let before = self.iter_from(first).take_while(|(msg_id, _)| *msg_id < from);
+        whole + of_split - before.filter(is_split).count() as u64
+    }
+
     /// What is known of a subject.
     pub fn get(&self, ix: SubjectIx) -> Option<&Known> {
         self.known.get(ix as usize)?.as_ref()

@@ -2,14 +2,10 @@
 
 use super::indexes::SlotIx;
 use super::update::SURPLUS_AT_ONCE;
-use super::{Changes, NewMailbox, Store, space_for};
+use super::{Changes, NewMailbox, Store};
 use crate::error::{Error, Result};
-use crate::group::ranges;
-use crate::log::Space;
 use crate::mailbox::{Policy, STREAM_PREFIX};
 use crate::time::Now;
-use crate::wire::op::Op;
-use crate::wire::stamp::{Stamp, cause};
 
 /// The longest configuration of a stream or consumer, in bytes.
 pub const MAX_CONFIG: usize = 60_000;
@@ -30,17 +26,6 @@ pub struct NewStream<'a> {
     pub config: &'a str,
     /// How it behaves, and who created it; its name is put in.
     pub policy: Policy,
-}
-
-/// Which messages of a stream to remove.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct StreamPurge<'a> {
-    /// Only those whose subject matches.
-    pub filter: Option<&'a str>,
-    /// Only those before this `msg_id`.
-    pub before: Option<u64>,
-    /// The newest so many stay.
-    pub keep: u64,
 }
 
 impl Store {
@@ -115,51 +100,6 @@ impl Store {
             Err(Error::MessageNotFound) => Ok(false),
             Err(error) => Err(error),
         }
-    }
-
-    /// Removes messages of a stream and returns how many. Without conditions that takes no longer for many than for few.
-    pub fn purge_stream(
-        &mut self,
-        key: StreamKey,
-        purge: StreamPurge<'_>,
-        now: Now,
-    ) -> Result<u64> {
-        let address = self.stream_address(key)?;
-        if purge.filter.is_none() && purge.before.is_none() && purge.keep == 0 {
-            return self.purge(&address, now);
-        }
-        self.tick(now);
-        let mut chosen = self.purged_by(key.slot, purge);
-        let kept = usize::try_from(purge.keep).unwrap_or(usize::MAX);
-        chosen.truncate(chosen.len().saturating_sub(kept));
-        for some in chosen.chunks(SURPLUS_AT_ONCE) {
-            let mut encoded = Vec::new();
-            ranges::encode_ids(some.iter().copied(), &mut encoded);
-            let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
-            let op = Op::Removed { stamp, cause: cause::DELETED, ranges: &encoded };
-            self.log.reserve(space_for(&[&op]), Space::Reclaim, now.wall_ms)?;
-            self.append(key.slot, 0, &op);
-            for &msg_id in some {
-                self.state.remove_message(key.slot, msg_id);
-            }
-        }
-        Ok(chosen.len() as u64)
-    }
-
-    fn purged_by(&self, index: SlotIx, purge: StreamPurge<'_>) -> Vec<u64> {
-        let Some(slot) = self.state.slot(index) else { return Vec::new() };
-        let before = purge.before.unwrap_or(u64::MAX);
-        let matching = purge.filter.map(|filter| slot.mailbox.matching(filter));
-        let all = slot.mailbox.iter_from(0).map(|(_, entry)| entry.msg_id);
-        let subjects = slot.mailbox.subjects();
-        all.take_while(|msg_id| *msg_id < before)
-            .filter(|msg_id| {
-                matching.as_ref().is_none_or(|matching| {
-                    let of = subjects.and_then(|subjects| subjects.of(*msg_id));
-                    of.is_some_and(|ix| matching.contains(&ix))
-                })
-            })
-            .collect()
     }
 
     /// Messages of a stream that are too old go, some at a time.

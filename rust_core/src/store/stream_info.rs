@@ -7,6 +7,7 @@ use super::stream::StreamKey;
 use super::{ConsumerKey, Fetched, Store};
 use crate::consumer::Position;
 use crate::error::Result;
+use crate::mailbox::SubjectIx;
 
 /// A stream as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,9 +119,14 @@ impl Store {
         let Some(slot) = self.state.slot_of(key.slot, key.number) else { return Vec::new() };
         let Some(mut next) = slot.mailbox.oldest() else { return Vec::new() };
         let mut gaps = Vec::new();
-        for (_, entry) in slot.mailbox.iter_from(0) {
-            gaps.extend((next + 1..=entry.msg_id).take(most - gaps.len()));
-            next = entry.msg_id + 1;
+        let subjects = slot.mailbox.subjects();
+        let first = next;
+        for (msg_id, _) in subjects.into_iter().flat_map(|subjects| subjects.iter_from(first)) {
+            gaps.extend((next + 1..=msg_id).take(most - gaps.len()));
+            if gaps.len() == most {
+                return gaps;
+            }
+            next = msg_id + 1;
         }
         gaps.extend((next + 1..=slot.mailbox.next_id).take(most - gaps.len()));
         gaps
@@ -145,9 +151,12 @@ impl Store {
         let matching = mailbox.matching(filter);
         let subjects = mailbox.subjects()?;
         let known = matching.iter().filter_map(|ix| subjects.get(*ix));
-        let from = known.map(|known| known.first).min()?.max(from);
-        let mut ids = mailbox.iter_from(from).map(|(_, entry)| entry.msg_id);
-        ids.find(|msg_id| subjects.of(*msg_id).is_some_and(|ix| matching.contains(&ix)))
+        let (first, last) = known.fold((u64::MAX, 0), |(first, last), known| {
+            (first.min(known.first), last.max(known.last))
+        });
+        let matching = bitmap(&matching);
+        let mut ahead = subjects.iter_from(from.max(first)).take_while(|(id, _)| *id <= last);
+        ahead.find(|(_, ix)| matching.get(*ix as usize) == Some(&true)).map(|(msg_id, _)| msg_id)
     }
 
     /// The last message whose subject matches.
@@ -160,15 +169,16 @@ impl Store {
         let subjects = mailbox.subjects()?;
         let known = matching.iter().filter_map(|ix| subjects.get(*ix));
         let end = known.map(|known| known.last).max()? + 1;
-        let mut ids = mailbox.iter_back(end).map(|(_, entry)| entry.msg_id);
-        ids.find(|msg_id| subjects.of(*msg_id).is_some_and(|ix| matching.contains(&ix)))
+        let matching = bitmap(&matching);
+        let is_it =
+            |id: &u64| subjects.of(*id).is_some_and(|ix| matching.get(ix as usize) == Some(&true));
+        mailbox.iter_back(end).map(|(_, entry)| entry.msg_id).find(is_it)
     }
 
     /// The first message of a stream that came then or later.
     pub fn first_since(&self, key: StreamKey, time_ms: u64) -> Option<u64> {
         let mailbox = &self.state.slot_of(key.slot, key.number)?.mailbox;
-        let mut all = mailbox.iter_from(0).map(|(_, entry)| entry);
-        all.find(|entry| entry.create_ms >= time_ms).map(|entry| entry.msg_id)
+        mailbox.lanes().iter().filter_map(|(_, lane)| lane.first_since(time_ms)).min()
     }
 
     /// The last message of each subject that matches one of these, oldest first.
@@ -190,6 +200,11 @@ impl Store {
     pub fn deliverable(&self, key: ConsumerKey) -> u64 {
         let consumer = self.state.consumer(key).map(|slot| &slot.consumer);
         consumer.map_or(0, |consumer| consumer.pending() + consumer.returned() as u64)
+    }
+
+    /// Whether as much is out with a consumer as may be.
+    pub fn is_full(&self, key: ConsumerKey) -> bool {
+        self.state.consumer(key).is_some_and(|slot| slot.consumer.is_full())
     }
 
     /// The name of a consumer's stream.
@@ -234,4 +249,12 @@ impl Store {
         let all = slot.and_then(|slot| slot.consumers()).into_iter().flat_map(|all| all.iter());
         all.map(|(id, c)| (Arc::clone(&c.name), ConsumerKey { slot: key.slot, id })).collect()
     }
+}
+
+/// Whether a subject is among these, by its short name.
+fn bitmap(subjects: &[SubjectIx]) -> Vec<bool> {
+    let len = subjects.iter().max().map_or(0, |most| *most as usize + 1);
+    let mut bitmap = vec![false; len];
+    subjects.iter().for_each(|ix| bitmap[*ix as usize] = true);
+    bitmap
 }

@@ -303,24 +303,12 @@ impl State {
         let consumer = &mut consumer.consumer;
         let early = consumer.early().filter(|id| mailbox.get(*id).is_some()).count() as u64;
         let next = consumer.next();
-        let is_at_start = mailbox.oldest().is_none_or(|oldest| oldest >= next);
         let pending = if consumer.policy.filters.is_empty() {
             let lanes = mailbox.lanes().iter();
             lanes.map(|(_, lane)| lane.count_from(next) as u64).sum()
-        } else if is_at_start {
-            let all = mailbox.subjects().into_iter().flat_map(|subjects| subjects.iter());
-            let wanted = all.filter(|(ix, known)| consumer.wants(*ix, &known.subject));
-            wanted.map(|(_, known)| known.count).sum()
         } else {
-            let subjects = mailbox.subjects();
-            let ids = mailbox.iter_from(next).filter(|(_, entry)| {
-                let of = subjects.and_then(|subjects| {
-                    let ix = subjects.of(entry.msg_id)?;
-                    Some((ix, subjects.get(ix)?))
-                });
-                of.is_some_and(|(ix, known)| consumer.wants(ix, &known.subject))
-            });
-            ids.count() as u64
+            let wants = |ix, subject: &str| consumer.wants(ix, subject);
+            mailbox.subjects().map_or(0, |subjects| subjects.count_from(next, wants))
         };
         consumer.set_pending(pending + early);
     }

@@ -162,3 +162,25 @@ fn who_no_longer_holds_a_message_is_told_so_and_changes_nothing() {
     let info = ask(&mut driver, first, "CONSUMER.INFO.S.c", "");
     assert!(info.contains("\"num_ack_pending\":0"), "{info}");
 }
+
+#[test]
+fn a_long_purge_is_answered_when_all_is_gone_and_holds_up_nobody() {
+    let mut driver = Driver::with_streams();
+    let (purger, other) = (driver.client(), driver.client());
+    stream(&mut driver, purger, "S", ",\"subjects\":[\"s.*\"]");
+    for nth in 0..1_500 {
+        publish(&mut driver, purger, &format!("s.{}", nth % 2), "", "x");
+    }
+    let inbox = format!("in{purger}.api");
+    publish(&mut driver, purger, "$JS.API.STREAM.PURGE.S", &inbox, "{\"filter\":\"s.1\"}");
+    publish(&mut driver, other, "s.1", "", "x");
+    let mut answers = heard(&mut driver, purger);
+    for _ in 0..20 {
+        driver.settle();
+        answers.extend(heard(&mut driver, purger));
+    }
+    let answers: Vec<String> = answers.into_iter().map(|heard| heard.payload).collect();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert!(answers[0].contains("\"purged\":750"), "{answers:?}");
+    assert_eq!(messages(&mut driver, other, "S"), "751");
+}

@@ -44,6 +44,15 @@ fn publish(
 }
 
 /// Does all that is due.
+/// Purges in as many steps as it takes, and returns how many messages have gone.
+fn purge_all(store: &mut Store, key: StreamKey, purge: StreamPurge<'_>) -> u64 {
+    let mut purging = store.begin_purge(key, purge).expect("the stream is there");
+    while store.purge_some(&mut purging, START).expect("it is logged") {
+        store.check_invariants();
+    }
+    purging.purged
+}
+
 fn until_quiet(store: &mut Store, now: Now) {
     while store.tick(now) || store.sleep_ms(now) == Some(0) {}
 }
@@ -81,7 +90,7 @@ fn a_stream_is_the_same_after_a_restart_with_and_without_a_checkpoint() {
         assert!(store.remove_from_stream(key, 12, START).unwrap());
         assert!(!store.remove_from_stream(key, 12, START).unwrap());
         let purge = StreamPurge { filter: Some("s.2"), before: Some(30), keep: 1 };
-        assert_eq!(store.purge_stream(key, purge, START).unwrap(), 6);
+        assert_eq!(purge_all(&mut store, key, purge), 6);
         let (before, of) = (seen(&mut store, key), subjects(&store, key));
         if checkpoint {
             store.close().unwrap();
@@ -325,4 +334,144 @@ fn the_last_message_of_each_subject_stays_however_they_come() {
     let mut expected: Vec<(u64, String)> = last.into_iter().map(|(s, seq)| (seq, s)).collect();
     expected.sort_unstable();
     assert_eq!(seen(&mut store, key).0, expected);
+}
+
+#[test]
+fn a_purge_goes_on_between_others_and_takes_what_was_there_when_it_began() {
+    for (purge, left) in [
+        (StreamPurge { filter: Some("s.1"), ..StreamPurge::default() }, 10_000),
+        (StreamPurge { filter: Some("*.1"), ..StreamPurge::default() }, 10_000),
+        (StreamPurge { before: Some(15_000), ..StreamPurge::default() }, 5_000),
+        (StreamPurge { keep: 9_000, ..StreamPurge::default() }, 9_000),
+        (StreamPurge { filter: Some("s.*"), keep: 12_000, ..StreamPurge::default() }, 12_000),
+        (StreamPurge { filter: Some("s.1"), keep: 12_000, ..StreamPurge::default() }, 20_000),
+        (StreamPurge { filter: Some("t"), ..StreamPurge::default() }, 20_000),
+    ] {
+        let mut store = open(&SimDisk::new(), START);
+        let key = create(&mut store, Policy::default());
+        for nth in 0..20_000 {
+            publish(&mut store, key, &format!("s.{}", nth % 2), "").unwrap();
+        }
+        let mut purging = store.begin_purge(key, purge).unwrap();
+        let messages = |store: &Store| store.stream_info(key).unwrap().messages;
+        let (mut before, mut came) = (messages(&store), 0);
+        loop {
+            let more = store.purge_some(&mut purging, START).unwrap();
+            let now = messages(&store);
+            assert!(before - now <= 256, "{purge:?}: {} have gone in one step", before - now);
+            if !more {
+                break;
+            }
+            publish(&mut store, key, "s.1", "").unwrap();
+            (before, came) = (now + 1, came + 1);
+        }
+        assert_eq!(messages(&store), left + came, "{purge:?}");
+        assert_eq!(purging.purged, 20_000 - left, "{purge:?}");
+        store.check_invariants();
+    }
+}
+
+#[test]
+fn a_purge_of_everything_is_one_step_and_one_of_a_stream_that_has_gone_ends() {
+    let mut store = open(&SimDisk::new(), START);
+    let key = create(&mut store, Policy::default());
+    for _ in 0..5_000 {
+        publish(&mut store, key, "s", "").unwrap();
+    }
+    for purge in
+        [StreamPurge::default(), StreamPurge { before: Some(99_999), keep: 0, filter: None }]
+    {
+        publish(&mut store, key, "s", "").unwrap();
+        let mut purging = store.begin_purge(key, purge).unwrap();
+        assert!(!store.purge_some(&mut purging, START).unwrap());
+        assert_eq!(store.stream_info(key).unwrap().messages, 0);
+    }
+    for _ in 0..5_000 {
+        publish(&mut store, key, "s", "").unwrap();
+    }
+    let purge = StreamPurge { filter: Some("s"), ..StreamPurge::default() };
+    let mut purging = store.begin_purge(key, purge).unwrap();
+    assert!(store.purge_some(&mut purging, START).unwrap());
+    store.remove_stream(key, START).unwrap();
+    create(&mut store, Policy::default());
+    assert!(store.purge_some(&mut purging, START).is_err());
+}
+
+#[test]
+fn messages_to_come_are_counted_wherever_a_consumer_begins() {
+    let mut store = open(&SimDisk::new(), START);
+    let key = create(&mut store, Policy::default());
+    for nth in 0..3_000_u64 {
+        publish(&mut store, key, &format!("s.{}.{}", nth / 1_000, nth % 7), "").unwrap();
+    }
+    for msg_id in (0..3_000).filter(|id| id % 5 == 0) {
+        store.remove_from_stream(key, msg_id, START).unwrap();
+    }
+    let filters = ["s.0.*", "s.1.3", "s.*.5", ">", "s.2.6"];
+    for next in [0, 1, 64, 700, 999, 1_000, 1_501, 2_500, 2_999, 3_000] {
+        for (nth, filter) in filters.iter().enumerate() {
+            let filters = vec![(*filter).into()];
+            let policy = ConsumerPolicy { filters, ..ConsumerPolicy::default() };
+            let name = &format!("c{next}-{nth}");
+            let new = NewConsumer { name, policy, config: "{}", next, early: Vec::new() };
+            store.set_consumer(key, &new, START).unwrap();
+        }
+    }
+    // Counts all of them one by one.
+    store.check_invariants();
+    assert_eq!(store.stream_gaps(key, 3), [6, 11, 16]);
+    assert_eq!(store.stream_gaps(key, 9_999).len(), 599);
+    assert_eq!(store.next_of_subject(key, "s.2.6", 0), Some(2_001));
+    assert_eq!(store.last_of_subject(key, "s.1.*"), Some(1_999));
+}
+
+/// Publishes to two subjects and purges one of them. `Err` when the power goes, with how far it came.
+fn purge_one_of_two(disk: &SimDisk, told: &mut (bool, bool)) -> Result<(), ()> {
+    let gone = |_| ();
+    let mut store =
+        Store::open(Arc::new(disk.clone()) as Arc<dyn Disk>, options(), 7, START).map_err(gone)?;
+    let new = NewStream { name: "S", config: "{}", policy: Policy::default() };
+    let key = store.create_stream(&new, START).map_err(gone)?;
+    for nth in 0..1_400 {
+        publish(&mut store, key, &format!("s.{}", nth % 2), "").map_err(|_| ())?;
+    }
+    store.sync().map_err(gone)?;
+    told.0 = true;
+    let purge = StreamPurge { filter: Some("s.1"), ..StreamPurge::default() };
+    let mut purging = store.begin_purge(key, purge).map_err(gone)?;
+    while store.purge_some(&mut purging, START).map_err(gone)? {
+        store.sync().map_err(gone)?;
+    }
+    store.sync().map_err(gone)?;
+    told.1 = purging.purged == 700;
+    store.close().map_err(gone)
+}
+
+#[test]
+fn a_power_cut_leaves_of_a_purge_what_had_not_gone_and_nothing_else_goes() {
+    let whole = SimDisk::new();
+    let mut told = (false, false);
+    purge_one_of_two(&whole, &mut told).unwrap();
+    assert_eq!(told, (true, true));
+    let mut partly = 0;
+    for cut in 1..=whole.ops() {
+        let disk = SimDisk::new();
+        disk.cut_at(cut);
+        let mut told = (false, false);
+        assert!(purge_one_of_two(&disk, &mut told).is_err() || cut == whole.ops());
+        if !told.0 {
+            continue;
+        }
+        for crashed in [disk.crash_strict(), disk.crash(cut), disk.crash_lucky()] {
+            let store = open(&crashed, later(100));
+            store.check_invariants();
+            let key = store.find_stream("S").unwrap();
+            let left: BTreeMap<_, _> = subjects(&store, key).into_iter().collect();
+            assert_eq!(left.get("s.0"), Some(&700), "cut at {cut}");
+            let purged = left.get("s.1").copied().unwrap_or(0);
+            assert!(!told.1 || purged == 0, "cut at {cut}: {purged} are left of a whole purge");
+            partly += usize::from((1..700).contains(&purged));
+        }
+    }
+    assert!(partly > 0, "no cut fell into the purge");
 }
