@@ -1,11 +1,12 @@
-"""How long a server takes from its start to the first byte on the wire, in alternating rounds.
+"""How long a server takes from its start to greet and to answer a client, in alternating rounds.
 
     python benches/start.py --rounds 20 "mq9 serve" nats-server
 
-Each command is a server with nats-server's flags. Wall time is what users wait; processor time is
-what can be compared on a machine that does other work as well. Python finds its bytecode, as it
-does after an installation: each command is started once before the first round, and what the
-environment says about bytecode does not count.
+Each command is a server with nats-server's flags. A client connects as soon as it can, reads the
+first byte of INFO (greeted), says CONNECT and PING, and reads PONG (answered). Wall time is what
+users wait; processor time is what can be compared on a machine that does other work as well.
+Python finds its bytecode, as it does after an installation: each command is started once before the
+first round, and what the environment says about bytecode does not count.
 """
 
 import argparse
@@ -18,9 +19,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 _DEADLINE_S = 30.0
+_EVENTS = ("greeted", "answered")
+
+
+@dataclass
+class Taken:
+    """Milliseconds from the start until something happened."""
+
+    wall_ms: float
+    processor_ms: float
 
 
 def main() -> None:
@@ -28,7 +39,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("commands", nargs="+", help="a server, such as 'mq9 serve'")
     arguments = parser.parse_args()
-    taken: dict[str, list[tuple[float, float]]] = {command: [] for command in arguments.commands}
+    taken: dict[str, list[list[Taken]]] = {command: [] for command in arguments.commands}
     with tempfile.TemporaryDirectory() as bytecode:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         environment["PYTHONPYCACHEPREFIX"] = bytecode
@@ -41,13 +52,18 @@ def main() -> None:
                     results.append(took)
     for command, results in taken.items():
         sys.stdout.write(f"{command}\n")
-        for name, times in zip(("wall", "processor"), zip(*results, strict=True), strict=True):
-            figures = f"median {statistics.median(times):.0f}, least {min(times):.0f} ms"
-            sys.stdout.write(f"  {name:9} {figures}\n")
+        for event, times in zip(_EVENTS, zip(*results, strict=True), strict=True):
+            wall = figures([each.wall_ms for each in times])
+            processor = figures([each.processor_ms for each in times])
+            sys.stdout.write(f"  {event:9} wall {wall}; processor {processor}\n")
 
 
-def start(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Wall and processor time in milliseconds until the first byte of INFO was read."""
+def figures(times_ms: list[float]) -> str:
+    return f"median {statistics.median(times_ms):.0f}, least {min(times_ms):.0f} ms"
+
+
+def start(command: list[str], environment: dict[str, str]) -> list[Taken]:
+    """What each of the events took."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
@@ -62,8 +78,12 @@ def start(command: list[str], environment: dict[str, str]) -> tuple[float, float
             with connected(server, port, began + _DEADLINE_S) as client:
                 if client.recv(1) != b"I":
                     raise SystemExit(f"{command[0]} did not say INFO")
-                wall_s = time.perf_counter() - began
-                return wall_s * 1000, processor_ms(server.pid)
+                greeted = taken_since(began, server.pid)
+                client.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+                with client.makefile("rb") as lines:
+                    if b"PONG\r\n" not in lines:
+                        raise SystemExit(f"{command[0]} did not answer a PING")
+                return [greeted, taken_since(began, server.pid)]
         finally:
             server.terminate()
             server.wait()
@@ -84,6 +104,10 @@ def connected(server: subprocess.Popen[bytes], port: int, deadline: float) -> so
             if server.poll() is not None or time.perf_counter() > deadline:
                 raise SystemExit("the server does not listen") from None
             time.sleep(0.0005)
+
+
+def taken_since(began: float, pid: int) -> Taken:
+    return Taken((time.perf_counter() - began) * 1000, processor_ms(pid))
 
 
 def processor_ms(pid: int) -> float:

@@ -1,13 +1,18 @@
 """`mq9 serve`: reads the configuration and runs the broker."""
 
+import signal
 import sys
 from collections.abc import Sequence
 
 from mq9.imports import imports_that_stay
 
+# What they ask for can be done later.
+_HELD = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
 
 def serve(arguments: Sequence[str]) -> int:
     """Run the broker until it is told to stop."""
+    _hold_signals()
     # Imported here: other commands start without the server and what it needs.
     with imports_that_stay():
         from mq9 import config
@@ -27,3 +32,10 @@ def serve(arguments: Sequence[str]) -> int:
         from mq9.server import run
 
     return run(options)
+
+
+def _hold_signals() -> None:
+    """Have signals wait until the server listens to them; Ctrl-C ends it at once until then."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -42,12 +42,8 @@ class Opened:
     sockets: list[socket.socket]
     http: list[socket.socket]
     admission: Admission
-
-    @property
-    def port(self) -> int:
-        """Where clients connect."""
-        port: int = self.sockets[0].getsockname()[1]
-        return port
+    port: int
+    """Where clients connect, or did before the sockets were closed."""
 
     @property
     def http_port(self) -> int | None:
@@ -118,7 +114,8 @@ def _listening(running: Running) -> Opened:
     # Both ports are taken before the first client is let in: a start is whole or not at all.
     http = [] if options.http_port is None else listen_http(options, running.log)
     sockets = listen(options.host, options.port)
-    opened = Opened(running, sockets, http, Admission(running, ready=False))
+    port = sockets[0].getsockname()[1]
+    opened = Opened(running, sockets, http, Admission(running, ready=False), port)
     running.identity.listens(options, opened.port)
     system.introduce()
     log_protocol(running)

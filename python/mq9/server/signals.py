@@ -26,6 +26,7 @@ class Signals:
         }
 
     def listen(self) -> None:
-        """Take the signals from here on."""
+        """Take the signals from here on, those that wait first."""
         for number, handler in self._handlers.items():
             self._loop.add_signal_handler(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handlers)

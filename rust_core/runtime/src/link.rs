@@ -69,6 +69,8 @@ pub struct Link {
     /// What the client is told first, until it was.
     pub info: Option<Vec<u8>>,
     pub auth_timeout_ms: Option<u64>,
+    /// How long its client may take for what is expected of it next, until that time begins.
+    pub patience_ms: Option<u64>,
     /// Bytes for the socket that it has not taken, encrypted where they have to be.
     pub out: Vec<u8>,
     /// The socket takes no more for now.
@@ -87,6 +89,7 @@ impl Link {
             layer: greeting.tls.map_or(Layer::Plain, Layer::Unknown),
             info: Some(greeting.info),
             auth_timeout_ms: greeting.auth_timeout_ms,
+            patience_ms: None,
             out: Vec::new(),
             blocked: false,
             closing: false,

@@ -58,6 +58,13 @@ impl Server {
 
     /// A client that was told whom it speaks to; one that is `paused` is not read from.
     fn meet(&mut self, paused: bool) -> (u64, Client) {
+        let (cid, mut client) = self.adopt(paused, None);
+        assert_eq!(client.line(), "INFO {}");
+        (cid, client)
+    }
+
+    /// A client whose socket was taken over.
+    fn adopt(&mut self, paused: bool, auth_timeout_ms: Option<u64>) -> (u64, Client) {
         let socket = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         socket.set_nodelay(true).unwrap();
@@ -67,16 +74,14 @@ impl Server {
         let cid = self.connections;
         let greeting = Greeting {
             info: b"INFO {}\r\n".to_vec(),
-            must_authenticate: false,
-            auth_timeout_ms: None,
+            must_authenticate: auth_timeout_ms.is_some(),
+            auth_timeout_ms,
             tls: None,
             paused,
         };
         let accepted = OwnedFd::from(accepted);
         self.runtime.order(move |pump, now| pump.adopt(cid, accepted, greeting, now));
-        let mut client = Client { reader: BufReader::new(socket), requests: 0 };
-        assert_eq!(client.line(), "INFO {}");
-        (cid, client)
+        (cid, Client { reader: BufReader::new(socket), requests: 0 })
     }
 
     fn hear(&self) -> Vec<Notice> {
@@ -345,4 +350,47 @@ fn a_lease_begins_after_its_client_has_asked_however_long_the_round_took() {
     let wait = br#"{"group_name":"g","config":{"max_wait_ms":20000}}"#;
     assert!(bob.ask("MSG.FETCH.m", wait).contains(r#""payload":"job""#));
     assert!(since.elapsed() >= Duration::from_millis(400), "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_client_that_is_not_read_from_may_take_its_time_to_say_who_it_is() {
+    let mut server = Server::new(Limits::default());
+    let (cid, mut early) = server.adopt(true, Some(200));
+    assert_eq!(early.line(), "INFO {}");
+    early.say(b"CONNECT {}\r\nPING\r\n");
+    // Time enough: one that came later and says nothing is sent away.
+    let (_, mut silent) = server.adopt(false, Some(200));
+    assert_eq!(
+        (silent.line(), silent.line()),
+        ("INFO {}".into(), "-ERR 'Authentication Timeout'".into())
+    );
+    server.runtime.order(move |pump, now| pump.set_asked(cid, true, now));
+    server.let_in(cid);
+    assert_eq!(early.line(), "PONG");
+}
+
+#[test]
+fn the_time_to_say_who_one_is_begins_once_when_one_is_read_from() {
+    const LATE: &str = "-ERR 'Authentication Timeout'";
+    let mut server = Server::new(Limits::default());
+    let (cid, mut paused) = server.adopt(true, Some(200));
+    assert_eq!(paused.line(), "INFO {}");
+    let (_, mut silent) = server.adopt(false, Some(200));
+    assert_eq!((silent.line(), silent.line()), ("INFO {}".into(), LATE.into()));
+    let begun = Instant::now();
+    server.runtime.order(move |pump, now| pump.set_asked(cid, true, now));
+    assert_eq!(paused.line(), LATE);
+    assert!(begun.elapsed() > Duration::from_millis(150));
+    // Who was let in has said who it is, however often it is not read from for a while.
+    let (cid, mut known) = server.adopt(false, Some(200));
+    assert_eq!(known.line(), "INFO {}");
+    known.say(b"CONNECT {}\r\n");
+    server.let_in(cid);
+    for wanted in [false, true] {
+        server.runtime.order(move |pump, now| pump.set_asked(cid, wanted, now));
+    }
+    let (_, mut silent) = server.adopt(false, Some(400));
+    assert_eq!((silent.line(), silent.line()), ("INFO {}".into(), LATE.into()));
+    known.say(b"PING\r\n");
+    assert_eq!(known.line(), "PONG");
 }

@@ -26,7 +26,7 @@ impl Pump {
         match terms.first {
             None => self.begin_tls(id, &terms, now),
             Some(0) => self.tell_info(id, &terms, now),
-            Some(wait_ms) => self.engine.front_mut().expect(id, wait_ms, now.mono_us),
+            Some(wait_ms) => self.expect(id, wait_ms, now),
         }
     }
 
@@ -37,14 +37,14 @@ impl Pump {
         }
         self.flush_raw(id, now);
         if terms.plain_allowed {
-            self.engine.front_mut().expect(id, terms.timeout_ms, now.mono_us);
+            self.expect(id, terms.timeout_ms, now);
         } else {
             self.begin_tls(id, terms, now);
         }
     }
 
     pub(super) fn begin_tls(&mut self, id: ConnId, terms: &TlsTerms, now: Moment) {
-        self.engine.front_mut().expect(id, terms.timeout_ms, now.mono_us);
+        self.expect(id, terms.timeout_ms, now);
         match TlsLayer::new(&terms.config) {
             Ok(tls) => {
                 if let Some(link) = self.links[id as usize].as_mut() {
@@ -77,20 +77,38 @@ impl Pump {
     /// What the client is told passes from now on, and it is expected to talk.
     fn ready_to_talk(&mut self, id: ConnId, now: Moment) {
         let Some(link) = self.links[id as usize].as_mut() else { return };
-        let (info, auth_timeout_ms, is_read) =
-            (link.info.take(), link.auth_timeout_ms, link.is_read());
+        link.patience_ms = link.auth_timeout_ms;
+        let info = link.info.take();
         let front = self.engine.front_mut();
         front.expect_nothing(id);
         if let Some(info) = info {
             front.write(id, &info);
         }
-        // Some clients take the first line behind their CONNECT for the answer to their own ping: one that is not read
-        // from, since the server is starting, is asked for nothing.
-        if is_read {
+        self.start_waiting(id, now);
+    }
+
+    fn expect(&mut self, id: ConnId, timeout_ms: u64, now: Moment) {
+        if let Some(link) = self.links[id as usize].as_mut() {
+            link.patience_ms = Some(timeout_ms);
+        }
+        self.start_waiting(id, now);
+    }
+
+    /// The time for what is expected of a client begins. Before it is read from, it cannot be late; nor is it asked for
+    /// a sign of life, since some clients take the first line behind their CONNECT for the answer to their own ping.
+    pub(super) fn start_waiting(&mut self, id: ConnId, now: Moment) {
+        let Some(link) = self.links[id as usize].as_mut().filter(|link| link.is_read()) else {
+            return;
+        };
+        let (patience_ms, talks) = (link.patience_ms.take(), link.is_established());
+        let front = self.engine.front_mut();
+        if talks {
             front.greet(id, now.mono_us);
         }
-        if let Some(timeout_ms) = auth_timeout_ms {
-            front.expect_authentication(id, timeout_ms, now.mono_us);
+        match patience_ms {
+            Some(timeout_ms) if talks => front.expect_authentication(id, timeout_ms, now.mono_us),
+            Some(timeout_ms) => front.expect(id, timeout_ms, now.mono_us),
+            None => {}
         }
     }
 

@@ -44,9 +44,7 @@ impl Pump {
     pub fn set_asked(&mut self, cid: u64, wanted: bool, now: Moment) {
         if let Some(id) = self.find(cid) {
             self.set_reading(id, Pause::Asked, wanted);
-            if wanted && self.link(id).is_some_and(|link| link.is_established()) {
-                self.engine.front_mut().greet(id, now.mono_us);
-            }
+            self.start_waiting(id, now);
         }
     }
 
