@@ -144,6 +144,30 @@ def test_a_text_that_ends_the_reader_is_found_by_its_words(
         server.stop()
 
 
+def test_without_a_worker_a_search_says_in_time_what_it_did_not_look_at(tmp_path: Path) -> None:
+    """It took 13.5 s, longer than clients wait, and then failed."""
+    folder = tmp_path / "faults"
+    folder.mkdir()
+    lost = "import os, sys\nif 'mq9.registry.worker' in sys.orig_argv:\n    os._exit(3)\n"
+    (folder / "sitecustomize.py").write_text(lost)
+    around = ["env", f"PYTHONPATH={folder}"]
+    server = start(tmp_path / "broker", LIGHT, peer=MQ9, around=around)
+    try:
+        with Mail(server.url, deadline_s=DEADLINE_S) as mail:
+            register(mail, [card("one", name="plumber"), card("two", name="plumber")])
+            began = time.monotonic()
+            answer = mail.ask("AGENT.DISCOVER", {"text": "plumber"})
+            took_s = time.monotonic() - began
+            assert answer == {"error": "", "agents": [], "total": 0, "pending": 2}
+            # The last half second is for a busy machine.
+            assert took_s < 5.5, took_s
+            assert "the search of agents ended" in server.log
+            # Who needs no search finds them.
+            assert found(mail) == ["one", "two"]
+    finally:
+        server.stop()
+
+
 def test_a_card_of_addresses_is_read_like_any_other(serve: Serve) -> None:
     """It took hours of the search, for everybody and over restarts."""
     server = serve(LIGHT, peer=MQ9)

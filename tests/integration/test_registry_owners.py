@@ -129,6 +129,36 @@ def test_a_user_may_have_so_many_agents_over_restarts(tmp_path: Path) -> None:
         broker.stop()
 
 
+MANY = 4000
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        (f"max_agents_per_user: {MANY}", f"user ann has {MANY} agents"),
+        ("max_agent_bytes_per_user: 200k", "more than 200000 bytes (max_agent_bytes_per_user)"),
+    ],
+)
+def test_what_a_user_has_counts_while_agents_are_loaded(
+    tmp_path: Path, limit: str, error: str
+) -> None:
+    config = USERS.replace("embedder: none", f"embedder: none, {limit}")
+    broker = Restarting(tmp_path, config)
+    try:
+        with connect(broker, "ann") as ann:
+            register(ann, [card(f"a{number}") for number in range(MANY)])
+        broker.restart()
+        with connect(broker, "ann") as ann:
+            # The first request of all, and each behind it in its turn.
+            one = ann.begin("AGENT.REGISTER", card("new", name="n" * 150_000))
+            ann.begin("AGENT.UNREGISTER", card("a0"))
+            again = ann.begin("AGENT.REGISTER", card("new", name="short"))
+            assert error in ann.answer(one)["error"]
+            assert ann.answer(again)["error"] == ""
+    finally:
+        broker.stop()
+
+
 def test_cards_and_reports_may_take_so_many_bytes(serve: Serve) -> None:
     server = serve("mq9 { embedder: none, max_agent_bytes: 2500 }", peer=MQ9)
     with Mail(server.url) as mail:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from mq9.commands.agent_card import Who
+    from mq9.commands.agent_card import AgentCard, Who
     from mq9.commands.context import ServerContext
     from mq9.commands.dispatcher import Steps
     from mq9.registry.registry import Registry
@@ -38,8 +38,11 @@ class Agents:
             Command("AGENT.REPORT", self._report, changes=True),
         )
 
-    def _register(self, call: Call) -> Reply:
+    def _register(self, call: Call) -> Reply | Steps:
         card = read_card(call.payload)
+        return self._when_loaded(lambda: self._enter(call, card), self._users_are_counted())
+
+    def _enter(self, call: Call, card: AgentCard) -> Reply:
         user = self._user(call)
         known = self._registry.known(card.address)
         if known is None:
@@ -70,20 +73,25 @@ class Agents:
         return self._registry.report(agent.address, body)
 
     def _act(self, call: Call, who: Who, act: Callable[[Agent], bool]) -> Reply | Steps:
+        # Who has a name is known when all agents are.
+        needed = who.address is None or self._users_are_counted()
+        return self._when_loaded(lambda: self._act_now(call, who, act), needed)
+
+    def _users_are_counted(self) -> bool:
+        """Whether it matters how much each user has, which is known when all agents are."""
+        options = self._server.options
+        return options.max_agents_per_user > 0 or options.max_agent_bytes_per_user > 0
+
+    def _when_loaded(self, act: Callable[[], Reply], needed: bool) -> Reply | Steps:
         self._registry.wake()
         loading = self._registry.loading
-        if who.address is None and loading is not None:
-            return self._act_later(loading, call, who, act)
-        return self._act_now(call, who, act)
+        return act() if loading is None or not needed else self._later(loading, act)
 
-    def _act_later(
-        self, loading: asyncio.Task[None], call: Call, who: Who, act: Callable[[Agent], bool]
-    ) -> Steps:
-        """Who has a name is known when all agents are."""
+    def _later(self, loading: asyncio.Task[None], act: Callable[[], Reply]) -> Steps:
         yield loading
         if error := loading.exception():
             raise Refusal(f"the agents cannot be loaded: {error}")
-        return self._act_now(call, who, act)
+        return act()
 
     def _act_now(self, call: Call, who: Who, act: Callable[[Agent], bool]) -> Reply:
         agent = self._meant(who)

@@ -6,7 +6,7 @@ Owns the request, the reply and how a reply is cut. What is found is the registr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic_core import to_json
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mq9.commands.context import Clients
     from mq9.commands.dispatcher import Steps
     from mq9.commands.scheduler import Pause
+    from mq9.registry.link import Page
     from mq9.registry.registry import Registry
     from mq9.registry.roster import Agent
 
@@ -35,7 +36,6 @@ _MAX_TAGS = 64
 _MAX_FIELDS = 256
 # Where a reply is cut, unless its first card is larger.
 _MAX_REPLY_BYTES = 1 << 20
-_TRIES = 3
 
 
 class DiscoverRequest(Request):
@@ -145,19 +145,19 @@ class Discover:
             "count": count,
             "scores": bool(request.scores),
         }
-        for tried in range(1, _TRIES + 1):
-            search = self._registry.link.search(cid, asked, lambda: cid in self._clients.open)
+        link = self._registry.link
+        until_s = link.patience_ends_s()
+        page: Page | None = None
+        while page is None:
+            search = link.search(cid, asked, until_s, lambda: cid in self._clients.open)
             yield search
             try:
                 page = search.result()
-                break
             except SearchRefusedError as error:
                 raise Refusal(str(error)) from None
             except WorkerLostError:
-                if tried == _TRIES:
-                    raise Refusal(
-                        "the search of agents is being started again: try again in a moment"
-                    ) from None
+                # The next worker is asked, if it comes in time.
+                page = link.unsearched() if monotonic() >= until_s else None
         find = self._registry.roster.order.find
         pairs = zip(page.numbers, page.scores or [0.0] * len(page.numbers), strict=True)
         # One may have gone meanwhile.

@@ -172,16 +172,23 @@ class Link:
         if agent.number <= self._told:
             self._seen[agent.number] = agent.alive_until_ms
 
+    def patience_ends_s(self) -> float:
+        """Until when a search that begins now waits for the worker, and for what it has to read."""
+        return monotonic() + (_PATIENCE_S if self._understands else _FIRST_PATIENCE_S)
+
+    def unsearched(self) -> Page:
+        """What can be said without a worker: nobody was looked at."""
+        return Page([], [], 0, self._order.count_behind(-1))
+
     def search(
-        self, cid: int, request: dict[str, Any], is_wanted: Callable[[], bool]
+        self, cid: int, request: dict[str, Any], until_s: float, is_wanted: Callable[[], bool]
     ) -> asyncio.Future[Page]:
         """A page of what `request` asks for; WorkerLostError or SearchRefusedError if it fails.
 
         Connections take turns. A search is cancelled if nobody wants it when its turn comes.
         """
         search: asyncio.Future[Page]
-        patience_s = _PATIENCE_S if self._understands else _FIRST_PATIENCE_S
-        request = {**request, "until_s": monotonic() + patience_s}
+        request = {**request, "until_s": until_s}
         if self._writer is None or self._dropped or self._is_untold(self._order.last):
             search = asyncio.get_running_loop().create_task(self._search(cid, request, is_wanted))
         else:
@@ -201,7 +208,8 @@ class Link:
                 await self._until_told(wanted)
         except TimeoutError:
             # Then what is known so far has to do.
-            pass
+            if self._writer is None:
+                return self.unsearched()
         untold = self._order.count_behind(self._told)
         page = await self._ask(cid, request, is_wanted)
         page.missing = max(page.missing, untold)
