@@ -8,7 +8,7 @@ use super::{JetStream, Outgoing, duration};
 use crate::front::{Call, Handled, Listeners, Permissions};
 use crate::log::Lsn;
 use crate::protocol::OneMessage;
-use crate::store::{ConsumerKey, MOST_GIVEN, Offer, Store};
+use crate::store::{ConsumerKey, MOST_GIVEN, Offer, Store, Waits};
 use crate::time::Now;
 
 /// Most bytes of one consumer that are given in one go.
@@ -124,7 +124,8 @@ impl JetStream {
         if is_full(self.pulls.waiting(key)) {
             self.prune(store, key, now, listeners);
         }
-        if is_full(self.pulls.waiting(key)) || self.waits_too_much(store, call.cid) {
+        let allowed = store.check_waits(call.cid, self.pulls.user(call.cid), self.waits(call.cid));
+        if is_full(self.pulls.waiting(key)) || allowed.is_err() {
             return Err("409 Exceeded MaxWaiting".to_owned());
         }
         let heartbeat_ms = ms(request.idle_heartbeat);
@@ -141,20 +142,13 @@ impl JetStream {
         Ok(())
     }
 
-    /// Whether the broker, the user or the connection has as many requests that wait as they may have.
-    fn waits_too_much(&self, store: &Store, cid: u64) -> bool {
-        let quotas = store.quotas();
-        let own = self.pulls.of_user(cid);
-        [
-            (quotas.max_waits, store.waiting() + self.pulls.len()),
-            (
-                quotas.max_waits_per_user,
-                own.map_or(0, |(user, pulls)| store.waits_of_user(user) + pulls),
-            ),
-            (quotas.max_waits_per_connection, store.waits_of(cid) + self.pulls.of_conn(cid)),
-        ]
-        .into_iter()
-        .any(|(most, waiting)| most > 0 && waiting >= most)
+    /// How many requests wait for messages: of all, and of this connection and its user.
+    pub fn waits(&self, cid: u64) -> Waits {
+        Waits {
+            all: self.pulls.len(),
+            of_user: self.pulls.of_user(cid).map_or(0, |(_, pulls)| pulls),
+            of_connection: self.pulls.of_conn(cid),
+        }
     }
 
     /// Requests of a consumer that nobody listens for end.

@@ -16,7 +16,7 @@ use crate::protocol::{
     self, Answer, Command, Encoding, FetchCommand, Form, Refusal, Reply, ReplySubject, SendCommand,
     WireOptions, broadcast, parse,
 };
-use crate::store::{FetchOutcome, Fetched, Once, PushLimits, Store};
+use crate::store::{FetchOutcome, Fetched, Once, PushLimits, Store, Waits};
 use crate::time::Now;
 
 /// Long polls are answered so many bytes at a time.
@@ -158,8 +158,15 @@ impl RequestHandler {
         }
     }
 
-    /// Carries out a request if it is one of these commands.
-    pub fn call(&mut self, store: &mut Store, call: &Call<'_>, now: Now) -> Handled {
+    /// Carries out a request if it is one of these commands. `elsewhere` says what of a connection waits that is not known
+    /// here.
+    pub fn call(
+        &mut self,
+        store: &mut Store,
+        call: &Call<'_>,
+        elsewhere: impl Fn(u64) -> Waits,
+        now: Now,
+    ) -> Handled {
         match parse(call.subject, call.headers, call.payload, self.encoding) {
             None => Handled::Unknown,
             Some(Err((shape, refusal))) => self.answer(store, call, shape, Err(refusal)),
@@ -172,7 +179,9 @@ impl RequestHandler {
                 let outcome = command.and_then(|command| send(store, &command, now));
                 self.answer(store, call, Shape::Sent, outcome)
             }
-            Some(Ok(Command::Fetch(command))) => self.fetch(store, command, call, now),
+            Some(Ok(Command::Fetch(command))) => {
+                self.fetch(store, command, call, elsewhere(call.cid), now)
+            }
             Some(Ok(Command::Ack(command))) => {
                 let outcome = store.ack(&command.ack(), now);
                 let outcome = outcome.map(|()| Answer::Done).map_err(Refusal::from);
@@ -186,13 +195,14 @@ impl RequestHandler {
         store: &mut Store,
         command: FetchCommand,
         call: &Call<'_>,
+        elsewhere: Waits,
         now: Now,
     ) -> Handled {
         let FetchCommand { mut request, form } = command;
         request.conn = call.cid;
         request.user = self.users.get(&call.cid).cloned();
         let shape = form.shape();
-        match store.fetch_within_quotas(request, now) {
+        match store.fetch_within_quotas(request, elsewhere, now) {
             Ok(FetchOutcome::Messages(_)) if call.reply.is_empty() => {}
             Ok(FetchOutcome::Messages(batch)) => {
                 let answer = form.write(&batch, false);

@@ -24,7 +24,7 @@ use crate::jetstream::{Announcement, ApiError, Declared, JetStream};
 use crate::latency::Latencies;
 use crate::log::{Call as CallSync, Lsn, Syncer};
 use crate::protocol::{Refusal, Reply, WireOptions};
-use crate::store::{FairLock, Store, StoreGuard};
+use crate::store::{FairLock, Store, StoreGuard, Waits};
 use crate::time::{Moment, Now};
 
 /// Replies that a caller who is alone waits for the disk with. More than one keep it busy meanwhile.
@@ -393,8 +393,11 @@ impl Access<'_> {
 impl Handler for Access<'_> {
     fn call(&mut self, call: &Call<'_>) -> Handled {
         let now = self.now;
-        let open = self.open();
-        open.map_or(Handled::Unknown, |(handler, store)| handler.call(store, call, now))
+        self.open();
+        let Some(store) = self.store.as_deref_mut() else { return Handled::Unknown };
+        let jetstream = self.jetstream.as_deref();
+        let pulls = |cid| jetstream.map_or_else(Waits::default, |jetstream| jetstream.waits(cid));
+        self.handler.call(store, call, pulls, now)
     }
 
     fn broadcast(&mut self, call: &Call<'_>) -> Handled {

@@ -85,7 +85,7 @@ pub use position::{Held, Position, Run};
 pub use publish::{MAX_SUBJECT, NotPublished, Publish, Published};
 pub use push::{Ahead, IDS_AT_ONCE, INBOX_GROUP, LevelSet, PushLimits, Reading};
 pub use query::Query;
-pub use quota::Quotas;
+pub use quota::{Quotas, Waits};
 pub use read_only::ReadOnlyDisk;
 pub use readers::{MailboxRef, News};
 pub use retention::Retention;

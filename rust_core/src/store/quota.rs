@@ -11,6 +11,17 @@ use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
 use crate::time::Now;
 
+/// How many fetches wait, or requests of consumers.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// Altogether.
+    pub all: usize,
+    /// Of the user who asks.
+    pub of_user: usize,
+    /// Of the connection that asks.
+    pub of_connection: usize,
+}
+
 /// Most of everything that clients can have; 0 is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quotas {
@@ -123,10 +134,19 @@ impl Store {
         Ok(())
     }
 
-    /// The same as [`Store::fetch`], but where enough wait already, a fetch that would have to wait is refused. It changes
-    /// nothing then.
-    pub fn fetch_within_quotas(&mut self, fetch: Fetch, now: Now) -> Result<FetchOutcome> {
-        let Err(full) = self.check_waits(&fetch) else { return self.fetch(fetch, now) };
+    /// The same as [`Store::fetch`], but where enough wait already, with those `elsewhere`, a fetch that would have to wait
+    /// is refused. It changes nothing then.
+    pub fn fetch_within_quotas(
+        &mut self,
+        fetch: Fetch,
+        elsewhere: Waits,
+        now: Now,
+    ) -> Result<FetchOutcome> {
+        let may_wait = match fetch.wait_ms {
+            0 => Ok(()),
+            _ => self.check_waits(fetch.conn, fetch.user.as_deref(), elsewhere),
+        };
+        let Err(full) = may_wait else { return self.fetch(fetch, now) };
         if self.would_make_group(&fetch, now)? {
             let look = Fetch { group: None, max_msgs: 1, wait_ms: 0, ..fetch.clone() };
             if is_empty(&self.fetch(look, now)?) {
@@ -144,21 +164,15 @@ impl Store {
         Ok(group.force || slot.is_none_or(|slot| slot.find_group(&group.name).is_none()))
     }
 
-    /// Refuses a fetch that would wait where enough wait already.
-    pub fn check_waits(&self, fetch: &Fetch) -> Result<()> {
-        if fetch.wait_ms == 0 {
-            return Ok(());
-        }
+    /// Refuses to let a connection of a user wait where enough wait already, with those `elsewhere`.
+    pub fn check_waits(&self, conn: u64, user: Option<&str>, elsewhere: Waits) -> Result<()> {
         let quotas = &self.options.quotas;
-        let of_user = fetch.user.as_deref().map_or(0, |user| self.waits_of_user(user));
+        let of_user = user.map_or(0, |user| self.waits_of_user(user) + elsewhere.of_user);
+        let of_connection = self.waits_of(conn) + elsewhere.of_connection;
         for (setting, most, waiting) in [
-            ("max_waiting_fetches", quotas.max_waits, self.waiting()),
+            ("max_waiting_fetches", quotas.max_waits, self.waiting() + elsewhere.all),
             ("max_waiting_fetches_per_user", quotas.max_waits_per_user, of_user),
-            (
-                "max_waiting_fetches_per_connection",
-                quotas.max_waits_per_connection,
-                self.waits_of(fetch.conn),
-            ),
+            ("max_waiting_fetches_per_connection", quotas.max_waits_per_connection, of_connection),
         ] {
             if most > 0 && waiting >= most {
                 return Err(exceeded(setting, most as u64, "FETCHes that wait"));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mq9_core::front::{ConnId, PermissionsBuilder};
+use mq9_core::mailbox::Policy;
 use mq9_core::store::{Options, Quotas};
 use mq9_sim::SimDisk;
 
@@ -191,6 +192,30 @@ fn streams_and_requests_count_to_quotas() {
     driver.leave(id);
     assert!(pull(&mut driver, second, "B.c", "").is_empty(), "what has ended counts no more");
     driver.settle();
+}
+
+#[test]
+fn requests_of_consumers_and_fetches_that_wait_count_together() {
+    for (setting, quotas) in [
+        ("max_waiting_fetches ", Quotas { max_waits: 2, ..Quotas::DEFAULT }),
+        ("max_waiting_fetches_per_user ", Quotas { max_waits_per_user: 2, ..Quotas::DEFAULT }),
+        (
+            "max_waiting_fetches_per_connection ",
+            Quotas { max_waits_per_connection: 2, ..Quotas::DEFAULT },
+        ),
+    ] {
+        let mut driver = with_quotas(quotas);
+        let id = driver.client();
+        driver.engine.set_user(id, Some("ann".into()));
+        stream(&mut driver, id, "S", "");
+        consumer(&mut driver, id, "S", "c", "");
+        driver.create("m", Policy::default());
+        for _ in 0..2 {
+            assert!(pull(&mut driver, id, "S.c", "").is_empty());
+        }
+        let told = driver.ask(id, "FETCH.m", "", "{\"config\":{\"max_wait_ms\":60000}}");
+        assert!(told.contains(setting), "{setting}: {told}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use mq9_core::error::Error;
 use mq9_core::mailbox::{Policy, Tier};
 use mq9_core::store::{
     Ack, AckKind, Amount, Changes, Fetch, FetchOutcome, GroupFetch, MemberId, NewMailbox, Once,
-    Options, Quotas, Send, Start, Store,
+    Options, Quotas, Send, Start, Store, Waits,
 };
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
@@ -400,7 +400,7 @@ fn as_many_fetches_wait_as_allowed() {
     let wait = |store: &mut Store, conn: u64, user: Option<&str>| {
         let user = user.map(Arc::from);
         let request = Fetch { conn, user, wait_ms: 60_000, ..Fetch::group("a", "g", 1) };
-        match store.fetch_within_quotas(request, START)? {
+        match store.fetch_within_quotas(request, Waits::default(), START)? {
             FetchOutcome::Waiting(waiter) => Ok::<u64, Error>(waiter),
             FetchOutcome::Messages(_) => panic!("it did not wait"),
         }
@@ -420,7 +420,7 @@ fn as_many_fetches_wait_as_allowed() {
     assert_eq!(refusal(wait(&mut store, 3, None)), all);
     // One that does not wait is never refused.
     let now = Fetch { conn: 1, user: Some("ada".into()), ..Fetch::all("a") };
-    store.fetch_within_quotas(now, START).unwrap();
+    store.fetch_within_quotas(now, Waits::default(), START).unwrap();
     // There is room again after a wait that was given up, after the end of a connection, and after the time.
     assert!(store.cancel_wait(first));
     wait(&mut store, 3, ada).unwrap();
@@ -450,13 +450,17 @@ fn at_the_quota_of_waits_messages_that_are_there_are_given_and_nothing_else_chan
         Fetch { group, wait_ms: 60_000, max_msgs: 10, ..Fetch::all(address) }
     };
     let full = "quota max_waiting_fetches reached: at most 1 FETCHes that wait";
-    let count = |store: &mut Store, request: Fetch| match store.fetch_within_quotas(request, START)
-    {
+    let count = |store: &mut Store, request: Fetch| match store.fetch_within_quotas(
+        request,
+        Waits::default(),
+        START,
+    ) {
         Ok(FetchOutcome::Messages(batch)) => Ok(batch.len()),
         Ok(FetchOutcome::Waiting(_)) => panic!("it waits"),
         Err(error) => Err(error.to_string()),
     };
-    let waiting = store.fetch_within_quotas(request("empty", None), START).unwrap();
+    let waiting =
+        store.fetch_within_quotas(request("empty", None), Waits::default(), START).unwrap();
     assert!(matches!(waiting, FetchOutcome::Waiting(_)));
     send(&mut store, "a", 10).unwrap();
     send(&mut store, "a", 10).unwrap();
