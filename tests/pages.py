@@ -116,7 +116,7 @@ _NEVER_THE_SAME = {
     r'"create_time":\d{10}': '"create_time":TIME',
     r"[\d.]+ m?s\b": "SPAN",
     r"[\d.]+ (B|KiB|MiB)\b": "SIZE",
-    r"^(server|url|NATS version|mq9 version|segments|checkpoints|reclaimable)  .*": r"\1",
+    r"^(server|url|mq9 version|segments|checkpoints|reclaimable)  .*": r"\1",
     # What the shell says of a job that was killed names the process.
     r"^bash: line .*\n": "",
 }

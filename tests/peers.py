@@ -6,6 +6,7 @@ Both take the same flags and the same configuration, so a test does not know whi
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import psutil
+import pytest
 
 MQ9 = "mq9"
 NATS_SERVER = "nats-server"
@@ -48,6 +50,15 @@ def until(condition: Callable[[], Value], what: str, deadline_s: float = 10.0) -
             raise TimeoutError(f"waited {deadline_s} s in vain until {what}")
         time.sleep(0.005)
     return value
+
+
+def own_address() -> str:
+    """An address of this machine beside loopback: whoever uses it seems to come from elsewhere."""
+    for addresses in psutil.net_if_addrs().values():
+        for found in addresses:
+            if found.family == socket.AF_INET and not found.address.startswith("127."):
+                return str(found.address)
+    pytest.skip("this machine has nothing but a loopback interface")
 
 
 @dataclass

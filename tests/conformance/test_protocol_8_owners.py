@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from tests.conformance.conftest import URL_VARIABLE
 from tests.mail import Json, Mail, payloads
-from tests.peers import MQ9, Serve, Server
+from tests.peers import MQ9, Serve, Server, own_address
 
 USERS = """
 authorization { users: [
@@ -256,3 +256,26 @@ def test_how_the_broker_is_is_told_to_operators_alone(ops: Mail, mail: Mail) -> 
     refused = mail.ask("ADMIN.STATUS", {})
     assert refused["error"].startswith("permission denied")
     assert (refused["clients"], refused["mailboxes"]) == (0, 0)
+
+
+def test_where_nobody_has_to_authenticate_clients_on_loopback_are_operators(serve: Serve) -> None:
+    """From elsewhere they are not: they need the token, and are told nothing of the broker."""
+    if os.environ.get(URL_VARIABLE):
+        pytest.skip(f"needs a broker that others reach, which {URL_VARIABLE} may not be")
+    server = serve("", "-a", "0.0.0.0", peer=MQ9)
+    near = f"nats://127.0.0.1:{server.port}"
+    far = f"nats://{own_address()}:{server.port}"
+    with Mail(near) as here, Mail(far) as there:
+        token = there.done("MAILBOX.CREATE", {"name": "box", "token": True})["token"]
+        for command, shape in SHAPES.items():
+            answer = there.ask(f"MAILBOX.{command}.box", {})
+            assert answer == {"error": MISSING, **shape}
+        for command in ("STATUS", "MAILBOX.LIST", "MAILBOX.SHOW.box"):
+            assert there.ask(f"ADMIN.{command}")["error"].startswith("permission denied")
+            assert here.ask(f"ADMIN.{command}")["error"] == ""
+        there.deliver("box", b"x")
+        assert here.ask("MAILBOX.PURGE.box", {}) == {"error": "", "purged": 1}
+        # Who created it needs no address for it.
+        assert there.ask("MAILBOX.REMOVE.box", {"token": token}) == {"error": "", "removed": True}
+        here.done("MAILBOX.CREATE", {"name": "other"})
+        assert here.ask("MAILBOX.REMOVE.other", {}) == {"error": "", "removed": True}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 from tests.mail import Mail
 from tests.peers import Serve, Server, until
@@ -42,20 +41,6 @@ def needed(program: str, found: str | None = None) -> str:
         assert not os.environ.get("CI"), f"{program} is not installed: make chromium"
         pytest.skip(f"needs {program}: make chromium")
     return found
-
-
-def own_address() -> str:
-    """An address of this machine that is not the loopback interface's: clients seem to come from
-    elsewhere."""
-    found = [
-        each.address
-        for interface in psutil.net_if_addrs().values()
-        for each in interface
-        if each.family == socket.AF_INET and not each.address.startswith("127.")
-    ]
-    if not found:
-        pytest.skip("needs an address beside that of the loopback interface")
-    return found[0]
 
 
 @dataclass

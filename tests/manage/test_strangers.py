@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import psutil
 import pytest
-from tests.manage.conftest import OPERATORS, Manage, Managed, free_port, managed, own_address
-from tests.peers import Serve
+from tests.manage.conftest import OPERATORS, Manage, Managed, free_port, managed
+from tests.peers import Serve, own_address
 
 CREDENTIALS: tuple[dict[str, str], ...] = (
     {},

@@ -1,14 +1,12 @@
 """PUBLIC.LIST for everyone; ADMIN.MAILBOX.LIST and SHOW for operators, and for nobody else."""
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from tests.peers import Serve, start, until
+from tests.peers import Serve, own_address, start, until
 from tests.requester import Requester
 
 from mq9.commands.permission import is_granted
@@ -228,15 +226,6 @@ def test_without_named_permissions_nobody_is_an_operator(serve: Serve) -> None:
         answers.add(client.raw("ADMIN.MAILBOX.SHOW.secret", b"nonsense"))
         [answer] = answers
         assert json.loads(answer) == {"error": DENIED, "mailbox": None}
-
-
-def own_address() -> str:
-    """An address of this machine that others reach it by."""
-    for addresses in psutil.net_if_addrs().values():
-        for found in addresses:
-            if found.family == socket.AF_INET and not found.address.startswith("127."):
-                return str(found.address)
-    pytest.skip("this machine has nothing but a loopback interface")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "own"])
