@@ -210,6 +210,98 @@ def asking(requests: list[tuple[str, bytes]]) -> Callable[[int, float, random.Ra
     return ask
 
 
+# What patterns for addresses, versions and numbers might take long to read.
+ADDRESSES = {
+    "at": "a@" * 100_000,
+    "scheme": "a://" * 50_000,
+    "dots": "1." * 100_000,
+    "hexadecimal": "ab-" * 70_000,
+    "run": "a" * 200_000,
+    "numbers": "0a" * 100_000,
+}
+
+
+def cards_of_addresses() -> list[tuple[str, bytes]]:
+    """Cards that are registered again and again, and a search behind each."""
+    requests = []
+    for name, text in ADDRESSES.items():
+        card = b'{"mailbox":"hostile.%s","description":"%s"}' % (name.encode(), text.encode())
+        requests += [("$mq9.AI.AGENT.REGISTER", card), ("$mq9.AI.AGENT.DISCOVER", b'{"text":"a"}')]
+    return requests
+
+
+GUESSERS = 200
+
+
+def wrong_passwords(port: int, seconds: float, choose: random.Random) -> None:
+    """Clients that try passwords for a user that exists, each again when it was refused."""
+    wires: list[socket.socket] = []
+    until = ready(seconds)
+    while time.monotonic() < until:
+        wires = [raw for raw in wires if not is_closed(raw)]
+        while len(wires) < GUESSERS:
+            raw = connect(port)
+            guess = b'CONNECT {"verbose":false,"user":"victim","pass":"%d"}\r\nPING\r\n'
+            raw.sendall(guess % choose.getrandbits(64))
+            raw.setblocking(False)
+            wires.append(raw)
+        time.sleep(PAUSE_S)
+    over(wires)
+
+
+def is_closed(raw: socket.socket) -> bool:
+    """Takes what has come; whether the broker has ended the connection."""
+    try:
+        while raw.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    raw.close()
+    return True
+
+
+# As many as there may be, of each.
+GROUPS = 1024
+WAITS = 1024
+
+
+def full_groups_and_waits(port: int, seconds: float, _choose: random.Random) -> None:
+    """Connections that wait as often as they may, on a mailbox with all its groups, and try on."""
+    address = f"full.{os.getpid()}"
+    wires = [connect(port) for _ in range(4)]
+    created = b'{"name":"%s","ttl":60}' % address.encode()
+    wires[0].sendall(CONNECT + b"PUB $mq9.AI.MAILBOX.CREATE %d\r\n%s\r\n" % (len(created), created))
+    for raw in wires[1:]:
+        raw.sendall(CONNECT)
+    for raw in wires:
+        raw.sendall(b"SUB answers 1\r\n")
+
+    def fetches(first: int, count: int, wait_ms: int) -> bytes:
+        said = []
+        for number in range(first, first + count):
+            fetch = b'{"group_name":"g%d","config":{"max_wait_ms":%d}}' % (number, wait_ms)
+            subject = b"$mq9.AI.MSG.FETCH.%s" % address.encode()
+            said.append(b"PUB %s answers %d\r\n%s\r\n" % (subject, len(fetch), fetch))
+        return b"".join(said)
+
+    for raw in wires:
+        raw.sendall(fetches(0, WAITS, 600_000))
+    until, number = ready(seconds), GROUPS
+    for raw in wires:
+        raw.setblocking(False)
+    while time.monotonic() < until:
+        for raw in wires:
+            with contextlib.suppress(BlockingIOError):
+                # Neither has room for them: no group is made, and nobody waits.
+                raw.send(fetches(number, 10, 0) + fetches(0, 10, 600_000))
+            is_closed(raw)
+        number += 10
+        time.sleep(PAUSE_S)
+    over(wires)
+
+
 KINDS: dict[str, Callable[[int, float, random.Random], None]] = {
     "never read": never_read,
     "ask and never listen": ask_and_never_listen,
@@ -219,15 +311,19 @@ KINDS: dict[str, Callable[[int, float, random.Random], None]] = {
     "abusive subscriptions": subscriptions,
     "fuzzed protocol": fuzz,
     "hostile cards": asking(hostile_cards()),
+    "cards of addresses": asking(cards_of_addresses()),
+    "full groups and waits": full_groups_and_waits,
     "unknown fields, large": asking(unknown_fields(50_000)),
     "unknown fields, small": asking(unknown_fields(3_000)),
 }
+# Against a broker that asks who somebody is.
+GUESSING = {"wrong passwords": wrong_passwords}
 
 
 if __name__ == "__main__":
     os.nice(19)
     kind, port, seconds, seed = sys.argv[1:]
     try:
-        KINDS[kind](int(port), float(seconds), random.Random(int(seed)))
+        (KINDS | GUESSING)[kind](int(port), float(seconds), random.Random(int(seed)))
     except ConnectionError as error:
         sys.exit(f"the broker does not take connections: {error}")

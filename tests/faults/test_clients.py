@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import bcrypt
 import psutil
 import pytest
 from tests.agents import MEANING_DEADLINE_S, card, register, settled
@@ -113,6 +114,22 @@ class Asking(Bystander):
         return self.mail.begin(f"MSG.QUERY.{self.box}", {"limit": 1})
 
 
+class Finding(Bystander):
+    """Searches for agents, beside what others have the search do."""
+
+    sample_s = 0.02
+    # What was registered before a search is read first: some cards of 200 KB.
+    floor_s = 0.5
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        register(self.mail, [card("agent.found", name="rain")])
+        settled(self.mail, text="rain")
+
+    def begin(self) -> str:
+        return self.mail.begin("AGENT.DISCOVER", {"text": "rain", "limit": 1})
+
+
 class Entering(Bystander):
     """Connects at fixed instants: who it is, Python decides."""
 
@@ -131,6 +148,13 @@ class Entering(Bystander):
             Mail(self.url, deadline_s=60).close()
             waits.append(time.monotonic() - due)
         return p99(waits)
+
+
+class LoggingIn(Entering):
+    """Connects with a password whose hash takes some milliseconds."""
+
+    sample_s = 0.1
+    floor_s = 0.25
 
 
 def p99(waits: list[float]) -> float:
@@ -274,11 +298,15 @@ def test_others_hardly_notice(target: Server, elsewhere: Server, kind: str) -> N
     record(Row("clients", kind, len(shown), note=shown[-1]))
 
 
-@pytest.mark.parametrize("who", [Asking, Entering], ids=["asking", "entering"])
+@pytest.mark.parametrize("who", [Asking, Entering, Finding])
 @pytest.mark.parametrize("kind", TO_PYTHON)
 def test_others_who_need_python_hardly_notice(
     target: Server, elsewhere: Server, kind: str, who: type[Bystander]
 ) -> None:
+    hardly_noticed(target, elsewhere, kind, who)
+
+
+def hardly_noticed(target: Server, elsewhere: Server, kind: str, who: type[Bystander]) -> None:
     shown: list[str] = []
     for _ in range(ATTEMPTS):
         found = measured(target, elsewhere, kind, SECONDS, who)
@@ -290,7 +318,24 @@ def test_others_who_need_python_hardly_notice(
     record(Row("clients", f"{kind}, beside one {who.__name__.lower()}", len(shown), note=shown[-1]))
 
 
-@pytest.mark.parametrize("who", [Asking, Entering, Bystander])
+def with_users() -> str:
+    """Two users with bcrypt hashes."""
+    hashed = bcrypt.hashpw(b"x", bcrypt.gensalt(8)).decode()
+    users = ", ".join(f'{{ user: {name}, password: "{hashed}" }}' for name in ("honest", "victim"))
+    return f"{CONFIG}\nauthorization {{ users: [ {users} ] }}\n"
+
+
+@pytest.mark.parametrize("who", [Bystander, Asking, LoggingIn])
+def test_others_hardly_notice_wrong_passwords(serve: Serve, who: type[Bystander]) -> None:
+    """Those who were let in, and one who comes with the right password."""
+    config = with_users()
+    target, elsewhere = (serve(config, peer=MQ9) for _ in range(2))
+    for server in (target, elsewhere):
+        server.url = server.url.replace("://", "://honest:x@")
+    hardly_noticed(target, elsewhere, "wrong passwords", who)
+
+
+@pytest.mark.parametrize("who", [Asking, Entering, Finding, Bystander])
 def test_control_a_python_that_stalls_is_noticed_by_those_who_need_it(
     tmp_path: Path, who: type[Bystander]
 ) -> None:
