@@ -104,6 +104,22 @@ def test_a_session_needs_its_token_for_changes(guarded: Managed) -> None:
         assert client.get("/v1/queues").status_code == 401
 
 
+def test_many_sessions_of_a_user_end_nobody_elses(guarded: Managed) -> None:
+    with guarded.client() as boss, guarded.client() as eyes:
+        assert sign_in(boss, "boss").status_code == 200
+        assert sign_in(eyes, "eyes").status_code == 200
+        first = eyes.cookies["mq9_session"]
+        for _ in range(201):
+            with guarded.client() as client:
+                assert sign_in(client, "eyes").status_code == 200
+                last = client.cookies["mq9_session"]
+        assert boss.get("/v1/queues").status_code == 200
+        for cookie, status in ((first, 401), (last, 200)):
+            eyes.cookies.clear()
+            eyes.cookies.set("mq9_session", cookie)
+            assert eyes.get("/v1/queues").status_code == status
+
+
 def test_passwords_cannot_be_tried_for_ever(guarded: Managed) -> None:
     with httpx.Client(base_url=guarded.url, timeout=20) as client:
         statuses = [sign_in(client, "boss", "wrong").status_code for _ in range(12)]

@@ -27,7 +27,7 @@ COOKIE = "mq9_session"
 CSRF_HEADER = "x-csrf-token"
 _IDLE_S = 30 * 60
 _LONGEST_S = 12 * 3600
-_MAX_PEOPLE = 200
+_MAX_SESSIONS = 20
 # How long a user is taken to have the rights that the broker told of.
 _ROLE_S = 10.0
 _SAFE = {"GET", "HEAD", "OPTIONS"}
@@ -181,14 +181,13 @@ class Access:
             if person is not opened:
                 # Another request of the same user was faster.
                 await opened.link.close()
-            await self._shed(self._basic)
+            await self._shed(self._basic, person.user)
         return person
 
     async def sign_in(self, request: Request, user: str, password: str) -> tuple[str, Person]:
         """Begin a session; the cookie's value."""
         person = await self._open(request, user, password)
         try:
-            await self._learn(person)
             if person.local:
                 text = "this broker asks nobody who they are: there is nothing to sign in to"
                 raise Problem(403, text if _is_local(request) else _NOT_LOCAL)
@@ -199,7 +198,7 @@ class Access:
             raise
         cookie = secrets.token_urlsafe(32)
         self._sessions[cookie] = person
-        await self._shed(self._sessions)
+        await self._shed(self._sessions, person.user)
         return cookie, person
 
     async def sign_out(self, request: Request) -> Person | None:
@@ -220,7 +219,13 @@ class Access:
             self._attempts.forgive(address, user, began)
             raise
         self._attempts.forgive(address, user, began)
-        return Person(link, user)
+        person = Person(link, user)
+        try:
+            await self._learn(person)
+        except BaseException:
+            await link.close()
+            raise
+        return person
 
     async def _end(self, people: dict[K, Person], name: K) -> Person | None:
         person = people.pop(name, None)
@@ -228,10 +233,14 @@ class Access:
             await person.link.close()
         return person
 
-    async def _shed(self, people: dict[K, Person]) -> None:
-        """End sessions that are over, and the oldest of too many."""
-        ended = [name for name, person in people.items() if person.is_over]
-        for name in ended + list(people)[: max(len(people) - _MAX_PEOPLE, 0)]:
+    async def _shed(self, people: dict[K, Person], user: str) -> None:
+        """End sessions that are over, and the oldest of too many of one user.
+
+        Where nobody has to prove a name, all are one user.
+        """
+        theirs = [name for name, person in people.items() if person.user == user]
+        ended = {name for name, person in people.items() if person.is_over}
+        for name in ended.union(theirs[:-_MAX_SESSIONS]):
             await self._end(people, name)
 
 

@@ -11,17 +11,18 @@ import sys
 import threading
 from contextlib import suppress
 
-import uvicorn
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mq9.manage.app import make_app
+from mq9.manage.connections import Server
 from mq9.manage.metrics import render
 from mq9.manage.settings import Settings
 
 _LOG = logging.getLogger("mq9.manage")
-_MAX_CONNECTIONS = 256
+# Messages go first.
+_NICE = 5
 CANNOT_LISTEN = 3
 """The exit status if an address is in use."""
 
@@ -31,6 +32,7 @@ def run(settings: Settings) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="mq9 manage: %(levelname)s %(message)s"
     )
+    os.nice(_NICE)
     with suppress(KeyboardInterrupt):
         return asyncio.run(_serve(settings))
     return 0
@@ -48,7 +50,7 @@ async def _serve(settings: Settings) -> int:
         except OSError as error:
             _LOG.error("cannot listen on %s:%d: %s", settings.host, port, error.strerror)
             return CANNOT_LISTEN
-        servers.append((_server(served), listening))
+        servers.append((Server(served), listening))
     if settings.until_stdin_ends:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     await asyncio.gather(*(server.serve([listening]) for server, listening in servers))
@@ -77,24 +79,6 @@ def _end_with_parent() -> None:
         while os.read(0, 4096):
             pass
     os._exit(0)
-
-
-def _server(app: FastAPI) -> uvicorn.Server:
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=_MAX_CONNECTIONS,
-        timeout_keep_alive=20,
-        timeout_graceful_shutdown=2,
-        h11_max_incomplete_event_size=64 << 10,
-        http="h11",
-        loop="asyncio",
-        ws="none",
-    )
-    return uvicorn.Server(config)
 
 
 def _metrics_alone(app: FastAPI) -> FastAPI:
