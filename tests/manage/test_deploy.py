@@ -4,6 +4,7 @@ should."""
 import copy
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema  # type: ignore[import-untyped]
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -20,6 +22,7 @@ from tests.manage.test_api import bury
 from tests.peers import Serve, until
 
 ROOT = Path(__file__).parents[2]
+DATA = Path(__file__).parent / "data"
 FOLDER = ROOT / "deploy" / "prometheus"
 
 
@@ -199,6 +202,26 @@ def test_expressions_are_promql_of_metrics_that_there_are(manage: Manage, tmp_pa
     assert missing() == set()
 
 
+def test_who_may_scrape_and_scale_is_let_in() -> None:
+    """KEDA's scaler for JetStream asks the monitoring port from its own namespace."""
+    [policy] = of_kind("NetworkPolicy")
+    admitted = {
+        (peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"], port["port"])
+        for rule in policy["spec"]["ingress"]
+        for peer in rule["from"]
+        if "namespaceSelector" in peer
+        for port in rule["ports"]
+    }
+    scrapers = {("monitoring", "management"), ("monitoring", "monitor")}
+    assert admitted == scrapers | {("keda", "monitor")}
+
+
+def test_the_container_has_what_its_settings_may_ask_for() -> None:
+    text = (ROOT / "Containerfile").read_text()
+    [extras] = re.findall(r"whl\)\[([a-z,]+)\]", text)
+    assert {"manage", "postgres"} <= set(extras.split(","))
+
+
 def test_panels_of_the_dashboard_do_not_lie_on_each_other() -> None:
     dashboard = json.loads((ROOT / "deploy" / "grafana" / "mq9.json").read_text())
     places = [panel["gridPos"] for panel in dashboard["panels"]]
@@ -229,3 +252,50 @@ def test_workers_scale_as_the_document_says() -> None:
         "the last goes when nothing has waited so long"
     )
     assert orders["spec"]["triggers"][0]["type"] == "nats-jetstream"
+
+
+def verified(program: str, unit: str, folder: Path) -> str:
+    """What systemd finds wrong with a unit, but for a program that is not installed here."""
+    file = folder / "mq9.service"
+    file.write_text(unit.replace("/opt/mq9/bin/mq9 ", "/bin/true "))
+    command = [program, "verify", "--man=no", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return "\n".join(line for line in done.stderr.splitlines() if "mq9.service" in line)
+
+
+def test_the_unit_is_one_for_systemd(tmp_path: Path) -> None:
+    unit = (ROOT / "deploy" / "systemd" / "mq9.service").read_text()
+    assert "/opt/mq9/bin/mq9 serve" in unit
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("needs systemd-analyze")
+    assert verified(program, unit, tmp_path) == ""
+    wrong = unit.replace("ProtectSystem=strict", "ProtectSystem=strictly\nProtekt=yes")
+    assert "Protekt" in verified(program, wrong, tmp_path)
+
+
+def strict(schema: Any) -> Any:  # noqa: ANN401
+    """The schema, where fields that it does not name are wrong: Kubernetes drops them."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: strict(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+def test_what_scales_is_what_keda_takes() -> None:
+    definition = yaml.safe_load((DATA / "keda_scaledobject.yaml").read_text())
+    [version] = [each for each in definition["spec"]["versions"] if each["storage"]]
+    schema = strict(version["schema"]["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object", "required": ["name"]}
+    check = jsonschema.Draft7Validator(schema)
+    for scaled in manifests("keda.yaml"):
+        kind = definition["spec"]["names"]["kind"]
+        assert (scaled["kind"], scaled["apiVersion"]) == (kind, f"keda.sh/{version['name']}")
+        assert [error.message for error in check.iter_errors(scaled)] == []
+        for wrong in ({"cooldown": 1}, {"triggers": [{"type": "prometheus"}]}, {"triggers": None}):
+            broken = scaled | {"spec": scaled["spec"] | wrong}
+            assert list(check.iter_errors(broken)), wrong
