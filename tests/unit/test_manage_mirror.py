@@ -233,3 +233,28 @@ def test_what_was_there_before_this_process_is_not_counted() -> None:
     fresh.apply([row(0, "a", 10, group(acked=4))])
     mirror.take_over(fresh)
     assert (mirror.whole, mirror.totals["sent"], mirror.totals["acked"]) == (True, 0, 0)
+
+
+def test_a_group_that_is_mended_is_forgiven_after_a_while(
+    mirror: Mirror, clock: Callable[[float], None]
+) -> None:
+    """What it was given more than once counts for a quarter of an hour, not for ever."""
+    told = {"lag": 5, "members": 1, "delivered": 1000, "redelivered": 500}
+    looked(mirror, row(0, "a", 1000, group(**told)))
+    count, first, share = mirror.groups.given_again(0.05, 100)
+    assert (count, first and first.name, share) == (1, "g", 0.5)
+    for minute in range(1, 21):
+        clock(60 * minute)
+        told["delivered"] += 200
+        looked(mirror, row(0, "a", 1000 + 200 * minute, group(**told)))
+        if minute == 5:
+            assert mirror.groups.given_again(0.05, 100)[0] == 1
+    assert mirror.groups.given_again(0.05, 100) == (0, None, 0.0)
+    told |= {"delivered": told["delivered"] + 1000, "redelivered": 900}
+    looked(mirror, row(0, "a", 7000, group(**told)))
+    count, _, share = mirror.groups.given_again(0.05, 100)
+    assert count == 1
+    assert share > 0.1
+    # It is not told of for ever if nothing happens any more.
+    clock(60 * 40)
+    assert mirror.groups.given_again(0.05, 100)[0] == 0

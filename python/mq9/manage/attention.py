@@ -16,6 +16,7 @@ _GROWING_S, _MANY = 600.0, 1000
 _SLOW_S = 3600.0
 _MIN_DELIVERED = 100
 _DISK_FREE = 0.10
+_DISK_FULL_S = 7 * 24 * 3600.0
 _MOST = 5
 _EXAMPLES = 3
 
@@ -106,11 +107,10 @@ def _growing(follower: "Follower") -> list[dict[str, Any]]:
 
 
 def _redelivered(follower: "Follower") -> list[dict[str, Any]]:
-    count, first = follower.mirror.groups.given_again(_REDELIVERED, _MIN_DELIVERED)
+    count, first, share = follower.mirror.groups.given_again(_REDELIVERED, _MIN_DELIVERED)
     if first is None:
         return []
-    share = 100 * first.redelivered / first.delivered
-    text = f"{first.name} gets {share:.0f}% of the messages of {first.queue} more than once"
+    text = f"{first.name} gets {100 * share:.0f}% of the messages of {first.queue} more than once"
     link = _to(first.queue, first.kind)
     return [_entry("redelivered", "attention", text, count=count, link=link)]
 
@@ -118,9 +118,14 @@ def _redelivered(follower: "Follower") -> list[dict[str, Any]]:
 def _disk(follower: "Follower") -> list[dict[str, Any]]:
     disk = follower.server.get("disk") or {}
     total, free = disk.get("total", 0), disk.get("free", 0)
-    if not total or free > _DISK_FREE * total:
+    full_in = follower.disk_trend.full_in()
+    if total and free <= _DISK_FREE * total:
+        text = f"The disk has {100 * free / total:.0f}% left"
+    elif full_in is not None and full_in[0] < _DISK_FULL_S:
+        left_s, watched_s = full_in
+        text = f"The disk is full in {_span(left_s)} at the pace of the last {_span(watched_s)}"
+    else:
         return []
-    text = f"The disk has {100 * free / total:.0f}% left"
     return [_entry("disk", "attention", text, link={"view": "overview"})]
 
 
@@ -159,6 +164,11 @@ def _entry(
 ) -> dict[str, Any]:
     found = {"kind": kind, "status": status, "text": text, "count": count, "since": since}
     return {**found, "link": link}
+
+
+def _span(seconds: float) -> str:
+    hours = round(seconds / 3600)
+    return f"{hours} h" if hours < 48 else f"{hours // 24} d"
 
 
 def _plural(count: int, word: str) -> str:

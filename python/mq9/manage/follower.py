@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mq9.manage.attention import attention
+from mq9.manage.disk import DiskTrend
 from mq9.manage.latency import Latencies
 from mq9.manage.letters import Letters
 from mq9.manage.link import BrokerGoneError, CredentialsError, Link, RefusedError
@@ -36,6 +37,7 @@ class Follower:
         self.mirror = Mirror()
         self.series = Series()
         self._latencies = Latencies()
+        self.disk_trend = DiskTrend()
         self.letters = Letters(link, self.mirror)
         self.archive: Archive | None = None
         """Where letters are copied to, if they are."""
@@ -98,6 +100,8 @@ class Follower:
         now = time.time()
         if self.server["varz"].get("slow_consumers", 0) > before:
             self.slow_since = now
+        if disk := self.server.get("disk"):
+            self.disk_trend.add(int(disk["free"]), now)
         if now - self._point_at >= STEP_S:
             self._point_at = now
             totals = {**self.mirror.totals, **self._traffic()}

@@ -15,9 +15,16 @@ from mq9.manage.rows import IDLE_S, Group, Kind
 
 _FIELDS = (
     *("place", "is_stream", "pending", "lag", "ack_pending", "members", "used_ms", "delivered"),
-    *("redelivered", "dead", "alone_ms"),
+    *("redelivered", "dead", "alone_ms", "changed_ms"),
+    # What it had been given when the window of redeliveries began, and in the middle of it.
+    *("old_delivered", "old_redelivered", "mid_delivered", "mid_redelivered", "mid_ms"),
 )
-SORTS = ("pending", "lag", "name", "members", "used")
+_HALF_MS = 450_000
+"""Half of the longest time for which redeliveries count."""
+SORTS = ("pending", "lag", "name", "members", "used", "in_flight", "redelivered")
+
+
+_COLUMNS = {"used": "used_ms", "in_flight": "ack_pending"}
 
 
 class Groups:
@@ -38,6 +45,8 @@ class Groups:
         """A group of the mailbox in this place, instead of what was known of it."""
         group.at = self._take() if old is None else old.at
         self._groups[group.at] = group
+        now_ms = int(time.time() * 1000)
+        window = (0, 0, 0, 0, now_ms) if old is None else self._window(group.at, now_ms)
         if old is None:
             self._order.add(_key(group), group.at)
             self._texts.set(group.at, f"{group.name}\0{group.queue}")
@@ -54,6 +63,8 @@ class Groups:
             group.redelivered,
             group.dead,
             0 if group.alone_since is None else int(group.alone_since * 1000),
+            now_ms,
+            *window,
         )
 
     def _take(self) -> int:
@@ -95,7 +106,7 @@ class Groups:
             among = None if len(places) == len(self) else chosen
             found = self._order.part(offset, limit, reverse=reverse, among=among)
         else:
-            column = self._column({"used": "used_ms"}.get(key, key))[places]
+            column = self._column(_COLUMNS.get(key, key))[places]
             found = places[top(column, offset, limit, smallest=reverse)].tolist()
         return list(self._at(found)), len(places)
 
@@ -122,12 +133,27 @@ class Groups:
         later = np.maximum(since, self._column("used_ms"))
         return np.flatnonzero((since > 0) & (later < (time.time() - IDLE_S) * 1000))
 
-    def given_again(self, share: float, least: int) -> tuple[int, Group | None]:
-        """How many were given more than this share of their messages more than once, and the one
-        with most of these."""
-        delivered, again = self._column("delivered"), self._column("redelivered")
-        at = np.flatnonzero((delivered >= least) & (again > share * delivered))
-        return len(at), self._first(at, "redelivered")
+    def given_again(self, share: float, least: int) -> tuple[int, Group | None, float]:
+        """How many were given more than this share of their messages more than once lately, and
+        the one with most of these, and its share."""
+        delivered = self._column("delivered") - self._column("old_delivered")
+        again = self._column("redelivered") - self._column("old_redelivered")
+        is_fresh = self._column("changed_ms") > time.time() * 1000 - 2 * _HALF_MS
+        at = np.flatnonzero(is_fresh & (delivered >= least) & (again > share * delivered))
+        if not len(at):
+            return 0, None, 0.0
+        most = int(at[np.argmax(again[at])])
+        return len(at), self._groups[most], float(again[most] / delivered[most])
+
+    def _window(self, at: int, now_ms: int) -> tuple[int, ...]:
+        """The window of redeliveries of a group, moved on if it is time to."""
+        known = dict(zip(_FIELDS, self._numbers[at].tolist(), strict=True))
+        window = [known[name] for name in _FIELDS[-5:]]
+        if now_ms - known["mid_ms"] >= _HALF_MS:
+            latest = [known["delivered"], known["redelivered"]]
+            is_over = now_ms - known["mid_ms"] >= 2 * _HALF_MS
+            window = [*(latest if is_over else window[2:4]), *latest, now_ms]
+        return tuple(window)
 
     def busiest(self, most: int) -> list[Group]:
         """Those with the most to do and done."""
