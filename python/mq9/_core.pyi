@@ -30,6 +30,7 @@ __all__ = [
     "Message",
     "MessageNotFound",
     "MessageTooLarge",
+    "MoreMessages",
     "NewMessage",
     "NewerFormat",
     "NodeStatus",
@@ -137,6 +138,9 @@ class MessageTooLarge(StoreError):
 
 class MailboxFull(StoreError):
     """The mailbox is at a limit and refuses new messages."""
+
+class MoreMessages(StoreError):
+    """The mailbox holds more messages than whoever wants them gone has seen."""
 
 class TooManyGroups(StoreError):
     """The mailbox has as many groups as it may have."""
@@ -341,6 +345,19 @@ class Export:
     def forget(self, before_ms: int) -> int: ...
     def close(self) -> None: ...
 
+def send_back(
+    store: Store,
+    address: str,
+    msg_id: int,
+    to: str,
+    payload: bytes | bytearray,
+    *,
+    level: int,
+    key: str,
+    tags: str,
+    headers: bytes | bytearray,
+    now: _Now = None,
+) -> int: ...
 def stream_names(store: Store) -> list[str]:
     """The names of streams, in order."""
 
@@ -481,9 +498,11 @@ class Store:
         desc: str | None = None,
         now: _Now = None,
     ) -> None: ...
-    def remove_mailbox(self, address: str, *, now: _Now = None) -> None: ...
+    def remove_mailbox(
+        self, address: str, *, expected: int | None = None, now: _Now = None
+    ) -> None: ...
     def remove_group(self, address: str, group: str, *, now: _Now = None) -> None: ...
-    def purge(self, address: str, *, now: _Now = None) -> int: ...
+    def purge(self, address: str, *, expected: int | None = None, now: _Now = None) -> int: ...
     def append_many(
         self,
         address: str,

@@ -121,7 +121,7 @@ pub struct Command {
 }
 
 /// All of them.
-pub const COMMANDS: [Command; 35] = [
+pub const COMMANDS: [Command; 36] = [
     command("MSG.SEND.", By::Partition, Shape::Sent),
     command("MSG.FETCH.", By::Partition, Shape::Messages),
     command("MSG.ACK.", By::Partition, Shape::Plain),
@@ -152,6 +152,7 @@ pub const COMMANDS: [Command; 35] = [
     command("ADMIN.SERVER.CONNZ", By::CallerForUser, Shape::Plain),
     command("ADMIN.SERVER.YIELD", By::CallerForUser, Shape::Plain),
     command("ADMIN.DEAD.RESOLVED", By::CallerForUser, Shape::Plain),
+    command("ADMIN.DEAD.REPLAY.", By::CallerForUser, Shape::Plain),
     command("ADMIN.DEAD.RESOLVE.", By::CallerForUser, Shape::Plain),
     command("ADMIN.SCHEDULE.NOTE", By::CallerForUser, Shape::Plain),
     command("ADMIN.SCHEDULE.LIST", By::CallerForUser, Shape::Plain),

@@ -46,6 +46,16 @@ pub enum Error {
         /// The limit reached, such as `max_msgs 100`.
         limit: String,
     },
+    /// The mailbox holds more messages than whoever wants them gone has seen.
+    #[error("mailbox {mailbox} has {found} messages by now, not {expected}")]
+    MoreMessages {
+        /// Its address.
+        mailbox: String,
+        /// How many it holds, delayed ones included.
+        found: u64,
+        /// How many were expected.
+        expected: u64,
+    },
     /// The mailbox has as many consumer groups as it may have.
     #[error("quota max_groups reached: at most {limit} groups of mailbox {mailbox}")]
     TooManyGroups {
@@ -135,6 +145,7 @@ impl Error {
             Error::InvalidField { .. } => "invalid_request",
             Error::MessageTooLarge { .. } => "message_too_large",
             Error::MailboxFull { .. } => "mailbox_full",
+            Error::MoreMessages { .. } => "more_messages",
             Error::TooManyGroups { .. } => "too_many_groups",
             Error::QuotaExceeded { .. } => "quota_exceeded",
             Error::GroupNotFound { .. } => "group_not_found",

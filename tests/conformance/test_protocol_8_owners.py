@@ -4,6 +4,7 @@ Runs a broker of its own: where nobody has to authenticate, a client on the same
 operator.
 """
 
+import json
 import os
 import re
 import secrets
@@ -216,6 +217,29 @@ def test_purge_takes_all_messages_and_tells_how_many(mail: Mail, owned: tuple[st
     mail.ack(box, "g", 2)
     # The delayed message would be due by now.
     assert mail.done(f"MSG.FETCH.{box}", poll)["messages"] == []
+
+
+@pytest.mark.parametrize(("command", "told"), [("PURGE", "purged"), ("REMOVE", "removed")])
+def test_more_messages_than_expected_stay(
+    mail: Mail, owned: tuple[str, str], command: str, told: str
+) -> None:
+    """The broker counts in the same step, delayed ones too; without the field it does not."""
+    box, token = owned
+    mail.deliver(box, b"seen")
+    mail.deliver(box, b"not seen", delay=60)
+    have = 3
+    fields = {"token": token, "expected": have - 1}
+    reply = mail.reply(mail.begin(f"MAILBOX.{command}.{box}", fields))
+    assert b"mq9-error: more_messages" in reply.headers
+    refused = json.loads(reply.payload)
+    assert refused["error"] == f"mailbox {box} has {have} messages by now, not {have - 1}"
+    assert not refused[told]
+    for wrong in (-1, 2**63, "1", 0.5):
+        answer = mail.ask(f"MAILBOX.{command}.{box}", {"token": token, "expected": wrong})
+        assert "expected" in answer["error"]
+    assert len(mail.done(f"MSG.QUERY.{box}", {"since": 0})["messages"]) == have - 1
+    done = mail.done(f"MAILBOX.{command}.{box}", fields | {"expected": have})
+    assert done[told] in (have, True)
 
 
 def test_a_wait_outlives_a_purge(mail: Mail, owned: tuple[str, str]) -> None:

@@ -95,8 +95,9 @@ COMMANDS = {
     "ADMIN.STATUS": (),
     "ADMIN.ACTIVITY": ("start", "after", "limit"),
     "ADMIN.ACCESS": (),
-    "ADMIN.DEAD.RESOLVE": ("how",),
-    "ADMIN.DEAD.RESOLVED": ("after", "limit"),
+    "ADMIN.DEAD.REPLAY": ("created_ms",),
+    "ADMIN.DEAD.RESOLVE": ("how", "created_ms"),
+    "ADMIN.DEAD.RESOLVED": ("after", "before", "limit"),
     "ADMIN.SCHEDULE.NOTE": ("name", "spec", "due", "fired"),
     "ADMIN.SCHEDULE.LIST": (),
     "ADMIN.SERVER.VARZ": (),
@@ -105,11 +106,11 @@ COMMANDS = {
     "NO.SUCH": (),
 }
 OF_A_MAILBOX = (
-    *("MSG.", "ADMIN.MAILBOX.SHOW", "ADMIN.DEAD.RESOLVE", "GROUP.REMOVE", "INBOX", "BROADCAST"),
+    *("MSG.", "ADMIN.MAILBOX.SHOW", "ADMIN.DEAD.RE", "GROUP.REMOVE", "INBOX", "BROADCAST"),
     *("MAILBOX.UPDATE", "MAILBOX.REMOVE", "MAILBOX.PURGE", "MAILBOX.QUERY", "MAILBOX.DELETE"),
     "MAILBOX.MSG",
 )
-OF_A_MESSAGE = ("MSG.DELETE", "MAILBOX.DELETE", "ADMIN.DEAD.RESOLVE")
+OF_A_MESSAGE = ("MSG.DELETE", "MAILBOX.DELETE", "ADMIN.DEAD.RESOLVE", "ADMIN.DEAD.REPLAY")
 # What is sent: a payload of any kind, and headers.
 SENDS = ("MSG.SEND", "MAILBOX.MSG", "INBOX", "BROADCAST")
 CONFIG = ("num_msgs", "ack_wait_ms", "max_bytes", "min_priority", "format", "held", "max_wait_ms")

@@ -35,6 +35,7 @@ STEERS: tuple[tuple[str, str, object], ...] = (
     ("POST", "/v1/queues/desk/purge", None),
     ("DELETE", "/v1/queues/desk", None),
     ("POST", "/v1/dead-letters/replay-all", {}),
+    ("POST", "/v1/dead-letters/purge", {}),
     ("POST", "/v1/dead-letters/desk.dead:0/replay", None),
     ("PATCH", "/v1/dead-letters/desk.dead:0", {"resolved": True}),
     ("DELETE", "/v1/dead-letters/jobs/1", None),

@@ -231,6 +231,18 @@ def test_agents_and_connections(api: httpx.Client, mail: Mail, name: str) -> Non
     mail.done("AGENT.REGISTER", card)
     found = until(lambda: shown(api, "/v1/agents", q="invoices")["agents"], "the agent is found")
     assert "Reader" in json.dumps(found)
+    page = shown(api, "/v1/agents", q="invoices", by="meaning")
+    [at] = [at for at, agent in enumerate(page["agents"]) if agent["mailbox"] == name]
+    assert 0 < page["scores"][at] <= 1
+    assert page["scores"] == sorted(page["scores"], reverse=True)
+    status = page["statuses"][at]
+    assert status["alive"] is True
+    assert 0 <= time.time() - status["last_seen"] < 600
+    mail.done("AGENT.REPORT", {"mailbox": name, "load": 0.5})
+    everybody = shown(api, "/v1/agents", limit=1000)
+    assert everybody["scores"] is None
+    reports = [each["report"] for each in everybody["statuses"]]
+    assert {"mailbox": name, "load": 0.5} in reports
     assert shown(api, "/v1/connections")["total"] >= 2
 
 

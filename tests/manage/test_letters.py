@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.mail import Mail
-from tests.manage.conftest import OPERATORS, Manage
+from tests.manage.conftest import OPERATORS, Manage, Managed
 from tests.manage.test_api import bury, letters, shown
 from tests.peers import until
 
@@ -41,6 +41,71 @@ def test_letters_of_a_mailbox_made_again_are_others(
     assert second["id"] == first["id"]
     replay(api, second)
     assert [entry["payload"] for entry in mail.fetch(name, "workers")] == ["two"]
+
+
+HALF = """
+authorization {
+  users = [
+    { user: half, password: half-pw, permissions: {
+        publish: { allow: [">", "$mq9.AI.ADMIN.>"], deny: ["$mq9.AI.ADMIN.DEAD.>"] } } }
+    { user: other, password: other-pw, permissions: {
+        publish: { allow: [">", "$mq9.AI.ADMIN.>"], deny: ["$mq9.AI.MSG.SEND.jobs"] } } }
+    { user: boss, password: boss-pw, permissions: { publish: [">", "$mq9.AI.ADMIN.>"] } }
+  ]
+}
+"""
+
+
+@pytest.mark.parametrize("user", ["half", "other"])
+def test_a_replay_that_cannot_be_finished_sends_nothing(manage: Manage, user: str) -> None:
+    """To send and to resolve is one step: or it goes out again when somebody tries again later."""
+    managed = manage(HALF)
+    with managed.mail("boss") as mail, managed.client(auth=(user, f"{user}-pw")) as api:
+        mail.done("MAILBOX.CREATE", {"name": "jobs", "dead_letter": "jobs.dead"})
+        bury(mail, "jobs", b"x")
+        [letter] = letters(api, "jobs", 1)
+        refused = api.post(f"/v1/dead-letters/{letter['id']}/replay")
+        assert refused.status_code == 403, refused.text
+        assert mail.fetch("jobs", "workers") == []
+        assert len(mail.done("MSG.QUERY.jobs.dead", {"since": 0})["messages"]) == 1
+        if user == "half":
+            # Its rights changed nothing of the letter.
+            with managed.client(auth=("boss", "boss-pw")) as boss:
+                replay(boss, letter)
+            assert [entry["payload"] for entry in mail.fetch("jobs", "workers")] == ["x"]
+
+
+def test_a_replay_whose_answer_is_lost_is_not_made_again(
+    api: httpx.Client, mail: Mail, name: str
+) -> None:
+    """However much later: nothing has to be remembered, for the letter is gone."""
+    mail.done(f"MAILBOX.UPDATE.{name}", {"dedup_window": 1})
+    bury(mail, name, b"x")
+    [letter] = letters(api, name, 1)
+    mail.publish(f"$mq9.AI.ADMIN.DEAD.REPLAY.{name}.dead.0")
+    [entry] = until(lambda: mail.fetch(name, "workers"), "it went back")
+    assert entry["payload"] == "x"
+    mail.ack(name, "workers", entry["msg_id"])
+    until(lambda: time.time() > entry["create_time"] + 3, "the window is over")
+    again = mail.done(f"ADMIN.DEAD.REPLAY.{name}.dead.0")
+    assert (again["resolved"], again.get("msg_id")) == (True, None)
+    api.post(f"/v1/dead-letters/{letter['id']}/replay")
+    assert mail.fetch(name, "workers") == []
+
+
+def test_a_letter_of_a_mailbox_made_again_is_not_meant(
+    api: httpx.Client, mail: Mail, name: str
+) -> None:
+    bury(mail, name, b"first")
+    letters(api, name, 1)
+    before = mail.done("ADMIN.ACTIVITY", {"start": 0, "limit": 1000})["mailboxes"]
+    [created_ms] = [row["created_ms"] for row in before if row.get("address") == f"{name}.dead"]
+    mail.done(f"MAILBOX.REMOVE.{name}.dead")
+    bury(mail, name, b"second")
+    for command in ("REPLAY", "RESOLVE"):
+        told = mail.ask(f"ADMIN.DEAD.{command}.{name}.dead.0", {"created_ms": created_ms})
+        assert told["error"] == "message not found"
+    assert mail.fetch(name, "workers") == []
 
 
 def test_all_values_of_a_header_go_back(api: httpx.Client, mail: Mail, name: str) -> None:
@@ -91,6 +156,64 @@ def test_all_resolved_letters_are_listed_however_large(manage: Manage) -> None:
             mail.done(f"ADMIN.DEAD.RESOLVE.a.dead.{number}")
         listed = shown(api, "/v1/dead-letters", resolved=True, limit=1000)
         assert (listed["total"], len(listed["dead_letters"])) == (70, 70)
+
+
+def test_the_newest_resolved_letters_are_told_however_many_there_are(manage: Manage) -> None:
+    """And a page of them costs no more than the page."""
+    managed, count = manage(inside="sync: none"), 10_050
+    with managed.mail() as mail, managed.client() as api:
+        mail.deadline_s = 60
+        mail.done("MAILBOX.CREATE", {"name": "a", "dead_letter": "a.dead"})
+        for number in range(count):
+            mail.publish("$mq9.AI.MSG.SEND.a", b"%d" % number)
+        mail.ping()
+        while entries := mail.fetch("a", "g", num_msgs=1000):
+            body = {"group_name": "g", "kind": "term"}
+            mail.done("MSG.ACK.a", body | {"msg_ids": [entry["msg_id"] for entry in entries]})
+        for number in range(count):
+            mail.publish(f"$mq9.AI.ADMIN.DEAD.RESOLVE.a.dead.{number}")
+            if number % 100 == 99:
+                mail.done("ADMIN.DEAD.RESOLVED", {"limit": 1})
+        until(
+            lambda: mail.done("ADMIN.DEAD.RESOLVED", {"limit": 1})["total"] == count, "all are", 60
+        )
+
+        def page(offset: int, **more: object) -> tuple[list[int], int]:
+            listed = shown(api, "/v1/dead-letters", resolved=True, limit=50, offset=offset, **more)
+            return [int(each["original_id"]) for each in listed["dead_letters"]], listed["total"]
+
+        newest = list(range(count - 1, count - 51, -1))
+        assert page(0) == (newest, count)
+        assert page(50) == (list(range(count - 51, count - 101, -1)), count)
+        assert page(count - 10) == (list(range(9, -1, -1)), count)
+        assert page(count) == ([], count)
+        assert page(0, queue="a") == (newest, count)
+        assert page(0, queue="b") == ([], 0)
+
+
+def test_purged_letters_are_gone_and_nothing_is_sent(
+    api: httpx.Client, plain: Managed, mail: Mail, name: str
+) -> None:
+    bury(mail, name, *(b"%d" % number for number in range(12)))
+    letters(api, name, 12)
+    body = {"queue": name, "reason": "terminated", "expected": 11}
+    assert api.post("/v1/dead-letters/purge", json=body).status_code == 409
+    nothing = api.post("/v1/dead-letters/purge", json=body | {"reason": "max_deliver"}).json()
+    assert (nothing["purged"], nothing["total"]) == (0, 0)
+    done = api.post("/v1/dead-letters/purge", json=body | {"expected": 12}).json()
+    assert (done["purged"], done["replayed"], done["failed"], done["done"]) == (12, 0, 0, True)
+    letters(api, name, 0)
+    assert mail.fetch(name, "workers") == []
+    assert mail.done(f"MSG.QUERY.{name}.dead", {"since": 0})["messages"] == []
+    resolved = shown(api, "/v1/dead-letters", resolved="true", queue=name)["dead_letters"]
+    assert [each["how"] for each in resolved] == ["purged"] * 12
+    lines = [json.loads(line) for line in plain.audit.read_text().splitlines()]
+    noted = [(line["action"], line["result"]) for line in lines if name in line["target"]]
+    assert noted[-2:] == [("begin purge", "of 12"), ("purge", "12 purged, 0 failed")]
+
+
+def test_the_audit_file_is_not_for_everybody(plain: Managed) -> None:
+    assert plain.audit.stat().st_mode & 0o037 == 0
 
 
 def test_a_dead_worker_is_missed(manage: Manage) -> None:

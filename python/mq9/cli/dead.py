@@ -1,7 +1,9 @@
 """`mq9 dead`: messages that nobody could work on, in the mailbox where they went."""
 
 import argparse
+import hashlib
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mq9.cli import broker
@@ -107,28 +109,47 @@ async def _replay(client: "Client", arguments: argparse.Namespace) -> int:
 async def _replay_one(
     client: "Client", message: "Message", replayed: list[dict[str, Any]], failed: list[str]
 ) -> None:
-    from mq9.errors import MessageNotFound, Mq9Error
+    from mq9.errors import AccessDenied, MessageNotFound, Mq9Error
 
-    about = _about(message)
-    source = about[f"{_DEAD}mailbox"]
     try:
-        msg_id = await client.send(
-            source,
-            message.payload,
-            priority=message.priority,
-            key=about.get(f"{_DEAD}key"),
-            tags=message.tags,
-            headers=_own_headers(message),
-            # If this is ended between the two steps, the next try does not send it again.
-            id=f"replay.{message.address}.{message.msg_id}",
-        )
-        await client.delete(message.address, message.msg_id)
-    except MessageNotFound:
-        pass
+        try:
+            msg_id = await client.replay_dead_letter(message.address, message.msg_id)
+        except AccessDenied:
+            # Who is no operator does what they may: if this ends between the two steps, the next
+            # try does not send it again.
+            msg_id = await _send_again(client, message)
+            with suppress(MessageNotFound):
+                await client.delete(message.address, message.msg_id)
     except Mq9Error as error:
         failed.append(f"message {message.msg_id}: {one_line(str(error).encode())}")
         return
+    source = _about(message)[f"{_DEAD}mailbox"]
     replayed.append({"msg_id": message.msg_id, "to": source, "as": msg_id})
+
+
+async def _send_again(client: "Client", message: "Message") -> int | None:
+    about = _about(message)
+    return await client.send(
+        about[f"{_DEAD}mailbox"],
+        message.payload,
+        priority=message.priority,
+        key=about.get(f"{_DEAD}key"),
+        tags=message.tags,
+        headers=_own_headers(message),
+        id=_id_of_replay(message),
+    )
+
+
+def _id_of_replay(message: "Message") -> str:
+    """The same for every sending of one letter, and for no other letter.
+
+    The address and number alone are those of another letter as well, if the mailbox was removed and
+    made again.
+    """
+    about = sorted(message.headers.items())
+    content = repr((message.create_time, about, message.priority, message.tags, message.payload))
+    place = f"{message.address}.{message.msg_id}"
+    return f"replay.{place}.{hashlib.sha256(content.encode('utf-8', 'replace')).hexdigest()[:32]}"
 
 
 async def _named(client: "Client", address: str, msg_ids: "Sequence[int]") -> "list[Message]":

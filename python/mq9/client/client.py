@@ -11,7 +11,7 @@ import ssl
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict, Unpack, cast
 
 from nats.aio.client import Client as Nats
 
@@ -336,6 +336,11 @@ class Client(PushMethods):
     async def delete(self, address: str, msg_id: int, *, timeout: float | None = None) -> None:
         """Remove a message, or raise `MessageNotFound`."""
         await self._ask(f"MSG.DELETE.{_address(address)}.{int(msg_id)}", {}, timeout)
+
+    async def replay_dead_letter(self, address: str, msg_id: int) -> int | None:
+        """Send a dead letter back in one step; None if it was before. Only for operators."""
+        subject = f"ADMIN.DEAD.REPLAY.{_address(address)}.{int(msg_id)}"
+        return cast("int | None", (await self._ask(subject, {}, None)).get("msg_id"))
 
     async def remove_group(
         self,

@@ -55,6 +55,7 @@ class Commands:
             admin.show,
             watch.activity,
             watch.access,
+            dead_letters.replay,
             dead_letters.resolve,
             dead_letters.resolved,
             schedules.note,

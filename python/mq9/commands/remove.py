@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from mq9.commands.address import check_address
 from mq9.commands.dispatcher import Call, Command
 from mq9.commands.reply import Reply
-from mq9.commands.request import Request, read
+from mq9.commands.request import Request, between, read
 
 if TYPE_CHECKING:
     from mq9.commands.owner import Owners
     from mq9.store import Store
 
 
+_MAX_COUNT = 2**63 - 1
+
+
 class OwnerRequest(Request):
     """Who asks."""
 
     token: str | None = None
+
+
+class GoneRequest(OwnerRequest):
+    """Who asks, and how many messages they know of: with more than these, nothing goes."""
+
+    expected: Annotated[int, between(0, _MAX_COUNT)] | None = None
 
 
 class RemoveReply(Reply):
@@ -35,10 +44,10 @@ class Remove:
         self.command = Command("MAILBOX.REMOVE.>", self._answer)
 
     def _answer(self, call: Call) -> RemoveReply:
-        request = read(OwnerRequest, call.payload)
+        request = read(GoneRequest, call.payload)
         check_address(call.tail)
         self._owners.check(call, call.tail, request.token)
-        self._store.remove_mailbox(call.tail)
+        self._store.remove_mailbox(call.tail, expected=request.expected)
         return RemoveReply(removed=True)
 
 
@@ -57,7 +66,7 @@ class Purge:
         self.command = Command("MAILBOX.PURGE.>", self._answer)
 
     def _answer(self, call: Call) -> PurgeReply:
-        request = read(OwnerRequest, call.payload)
+        request = read(GoneRequest, call.payload)
         check_address(call.tail)
         self._owners.check(call, call.tail, request.token)
-        return PurgeReply(purged=self._store.purge(call.tail))
+        return PurgeReply(purged=self._store.purge(call.tail, expected=request.expected))

@@ -28,6 +28,7 @@ from mq9.manage.asking import (
     change,
     follower_of,
 )
+from mq9.manage.groups import SORTS as GROUP_SORTS
 from mq9.manage.latency import NAMES as LATENCIES
 from mq9.manage.letter import payload_of, previewed
 from mq9.manage.link import RefusedError
@@ -297,11 +298,10 @@ async def purge(
 ) -> models.Purged:
     """Remove all messages of a queue; the queue and its groups stay."""
 
-    async def work() -> dict[str, Any]:
-        await _expect(person, name, given)
-        return await person.link.request(f"MAILBOX.PURGE.{name}")
-
-    done = await change(request, person, "purge", name, work)
+    expected = given.expected if given else None
+    done = await change(
+        request, person, "purge", name, lambda: _go(person, "MAILBOX.PURGE", name, expected)
+    )
     return models.Purged(purged=done["purged"])
 
 
@@ -314,23 +314,22 @@ async def remove(
 ) -> models.Removed:
     """Remove a queue with all that is in it."""
 
-    async def work() -> dict[str, Any]:
-        await _expect(person, name, models.Expected(expected=expected))
-        return await person.link.request(f"MAILBOX.REMOVE.{name}")
-
-    await change(request, person, "remove", name, work)
+    await change(
+        request, person, "remove", name, lambda: _go(person, "MAILBOX.REMOVE", name, expected)
+    )
     return models.Removed(removed=True)
 
 
-async def _expect(person: Person, name: str, given: models.Expected | None) -> None:
-    """Refuse to remove more than the one who asks has seen."""
-    if given is None or given.expected is None:
-        return
-    shown = (await person.link.request(f"ADMIN.MAILBOX.SHOW.{name}"))["mailbox"]
-    found = shown["messages"] + shown["delayed"]
-    if found > given.expected:
-        text = f"{name} has {found} messages by now, not {given.expected}"
-        raise Problem(409, text, found=found)
+async def _go(person: Person, command: str, name: str, expected: int | None) -> dict[str, Any]:
+    """Have the broker remove no more than the one who asks has seen."""
+    try:
+        return await person.link.request(f"{command}.{name}", {"expected": expected})
+    except RefusedError as error:
+        if error.kind != "more_messages":
+            raise
+        shown = (await person.link.request(f"ADMIN.MAILBOX.SHOW.{name}"))["mailbox"]
+        found = shown["messages"] + shown["delayed"]
+        raise Problem(409, str(error), kind=error.kind, found=found) from None
 
 
 @router.get("/v1/consumers")
@@ -338,7 +337,7 @@ async def consumers(
     request: Request,
     _person: Looker,
     search: Text = "",
-    sort: Annotated[str, Query(pattern="^-?(pending|lag|name|members|used)$")] = "pending",
+    sort: Annotated[str, Query(pattern=f"^-?({'|'.join(GROUP_SORTS)})$")] = "pending",
     limit: Limit = 50,
     offset: Offset = 0,
     kind: Kind | None = None,
@@ -376,11 +375,16 @@ async def agents(
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
 ) -> models.Agents:
     """Agents that match a question, best first; without one, all."""
-    fields: dict[str, Any] = {"limit": limit, "page": page, "scores": True}
+    fields: dict[str, Any] = {"limit": limit, "page": page, "status": True}
     if q:
-        fields["semantic" if by == "meaning" else "text"] = q
+        fields |= {"semantic" if by == "meaning" else "text": q, "scores": True}
     found = await person.link.request("AGENT.DISCOVER", fields, timeout_s=8)
-    return models.Agents(agents=found["agents"], total=found["total"])
+    return models.Agents(
+        agents=found["agents"],
+        statuses=[models.AgentStatus(**each) for each in found["statuses"]],
+        scores=found.get("scores"),
+        total=found["total"],
+    )
 
 
 @router.get("/v1/connections")
@@ -427,7 +431,7 @@ def refused(error: RefusedError) -> Problem:
     text, kind = str(error), error.kind
     if kind in ("mailbox_not_found", "message_not_found", "group_not_found"):
         return Problem(404, text, kind=kind)
-    if kind == "access_denied" or "permission" in text.lower():
+    if kind == "access_denied":
         return Problem(403, text, kind=kind)
     return Problem(422, text, kind=kind)
 

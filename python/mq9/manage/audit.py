@@ -2,20 +2,23 @@
 
 import json
 import logging
+import os
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 _LOG = logging.getLogger("mq9.manage.audit")
 _KEPT = 500
+# As the log: names and addresses are not for everybody on the machine.
+_RIGHTS = 0o640
 
 
 class Audit:
     """Writes lines of JSON to a file, and to the log."""
 
     def __init__(self, file: Path | None) -> None:
-        self._file = file.open("a", encoding="utf-8") if file is not None else None
+        self._file = _open(file) if file is not None else None
         self.newest: deque[dict[str, Any]] = deque(maxlen=_KEPT)
 
     def note(
@@ -43,3 +46,8 @@ class Audit:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+def _open(file: Path) -> TextIO:
+    rights = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    return os.fdopen(os.open(file, rights, _RIGHTS), "a", encoding="utf-8")

@@ -10,9 +10,6 @@ from typing import Any
 from mq9.manage.link import Link, RefusedError
 
 DEAD = "mq9-dead-"
-_NEVER_SENT = {"mq9-id", "nats-msg-id", "mq9-msg-id", "mq9-create-time", "mq9-deliveries"} | {
-    *("mq9-expires-at", "mq9-priority", "mq9-key", "mq9-tags")
-}
 
 
 @dataclass(slots=True)
@@ -103,17 +100,3 @@ def header(entry: dict[str, Any], name: str) -> str:
     """The first value of a header; empty without one."""
     values = entry.get("headers", {}).get(name)
     return str(values[0]) if values else ""
-
-
-def own_headers(entry: dict[str, Any]) -> dict[str, str]:
-    """What its sender gave it, all values of each; the id of the first sending is not that of the
-    next."""
-    found: dict[str, str] = {}
-    for name, values in entry.get("headers", {}).items():
-        known = name.lower()
-        if known.startswith(DEAD) or known in _NEVER_SENT:
-            continue
-        for nth, value in enumerate(values):
-            # The client strips names: with blanks at the end there can be several of one name.
-            found[name + " " * nth] = str(value)
-    return found

@@ -1,19 +1,18 @@
-"""Dead letters: sending them back, one or many, and marking them as dealt with.
+"""Dead letters: sending them back or purging them, one or many, and marking them as dealt with.
 
 Owns jobs and what is sent. Which letters there are, `letter_index` knows; resolved ones are the
 broker's to remember.
 """
 
 import asyncio
-import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
-from mq9.manage.letter import DEAD, Letter, header, own_headers, payload_of, read_entry
+from mq9.manage.letter import Letter
 from mq9.manage.letter_index import LetterIndex
 from mq9.manage.link import BrokerGoneError, Link, RefusedError
 from mq9.manage.mirror import Mirror
@@ -23,12 +22,14 @@ _MAX_JOBS = 100
 
 @dataclass
 class Job:
-    """Many letters that are being sent back."""
+    """Many letters that are being sent back, or purged."""
 
     number: int
     user: str
     total: int
-    replayed: int = 0
+    action: Literal["replay", "purge"] = "replay"
+    count: int = 0
+    """How many were sent back or purged by now."""
     failed: int = 0
     error: str = ""
     stopped: bool = False
@@ -51,31 +52,30 @@ class Letters(LetterIndex):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def replay(self, link: Link, letter: Letter) -> None:
-        """Send a letter back where it came from, then resolve it.
-
-        Made twice it is sent once: the broker remembers the id of the sending.
-        """
-        entry = await read_entry(link, letter)
-        headers = own_headers(entry)
-        headers["mq9-id"] = _id_of_replay(letter, entry)
-        headers["mq9-priority"] = str(entry["priority"])
-        if key := header(entry, f"{DEAD}key"):
-            headers["mq9-key"] = key
-        if tags := entry.get("tags"):
-            headers["mq9-tags"] = ",".join(tags)
-        await link.request(f"MSG.SEND.{letter.subject}", payload=payload_of(entry), headers=headers)
-        await self.resolve(link, letter, "replayed")
+        """Send a letter back where it came from: the broker sends it and takes it out in one."""
+        await link.request(f"ADMIN.DEAD.REPLAY.{_place(letter)}", {"created_ms": letter.created_ms})
+        self.drop(letter)
 
     async def resolve(self, link: Link, letter: Letter, how: str) -> None:
         """Somebody has dealt with a letter."""
-        await link.request(f"ADMIN.DEAD.RESOLVE.{letter.address}.{letter.msg_id}", {"how": how})
+        fields = {"how": how, "created_ms": letter.created_ms}
+        await link.request(f"ADMIN.DEAD.RESOLVE.{_place(letter)}", fields)
         self.drop(letter)
 
+    async def purge(self, link: Link, letter: Letter) -> None:
+        """Take a letter out and send it nowhere; it is told among those that are resolved."""
+        await self.resolve(link, letter, "purged")
+
     def start(
-        self, link: Link, letters: list[Letter], user: str, ended: Callable[[Job], None]
+        self,
+        link: Link,
+        letters: list[Letter],
+        user: str,
+        ended: Callable[[Job], None],
+        action: Literal["replay", "purge"],
     ) -> Job:
-        """Send many back, one after the other."""
-        job = Job(next(self._numbers), user, len(letters))
+        """Send many back or purge them, one after the other."""
+        job = Job(next(self._numbers), user, len(letters), action)
         self.jobs[job.number] = job
         for old in [number for number, each in self.jobs.items() if each.done][:-_MAX_JOBS]:
             del self.jobs[old]
@@ -92,13 +92,14 @@ class Letters(LetterIndex):
     async def _run(
         self, link: Link, letters: Iterable[Letter], job: Job, ended: Callable[[Job], None]
     ) -> None:
+        work = self.purge if job.action == "purge" else self.replay
         try:
             for letter in letters:
                 if job.stopped:
                     break
                 try:
-                    await self.replay(link, letter)
-                    job.replayed += 1
+                    await work(link, letter)
+                    job.count += 1
                 except RefusedError as error:
                     job.failed += 1
                     job.error = str(error)
@@ -109,14 +110,5 @@ class Letters(LetterIndex):
             ended(job)
 
 
-def _id_of_replay(letter: Letter, entry: dict[str, Any]) -> str:
-    """The same for every sending of one letter, and for no other letter.
-
-    The address and number alone are those of another letter as well, if the mailbox was removed and
-    made again: what the broker takes for a repetition is resolved without being sent.
-    """
-    content = hashlib.sha256(payload_of(entry))
-    for name in ("create_time", "headers", "priority", "tags"):
-        content.update(repr(entry.get(name)).encode("utf-8", "surrogatepass"))
-    place = f"{letter.created_ms}.{letter.address}.{letter.msg_id}"
-    return f"replay.{hashlib.sha256(place.encode()).hexdigest()[:16]}.{content.hexdigest()[:32]}"
+def _place(letter: Letter) -> str:
+    return f"{letter.address}.{letter.msg_id}"

@@ -3,7 +3,7 @@
 Owns paths and answers; which letters there are, `letters` knows.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 
@@ -52,22 +52,22 @@ async def dead_letters(
 async def _resolved(
     person: Person, queue: str, reason: str, offset: int, limit: int
 ) -> models.Letters:
-    found: list[dict[str, Any]] = []
-    after: int | None = None
-    while len(found) < 10_000:
-        fields = {"limit": 1000} | ({"after": after} if after is not None else {})
-        page = await person.link.request("ADMIN.DEAD.RESOLVED", fields)
-        found += [
-            letter
-            for letter in page["letters"]
-            if queue in ("", letter["subject"]) and reason in ("", letter["error"])
-        ]
-        after = page["next"]
-        if after is None:
-            break
-    found.reverse()
-    letters = [models.Letter(resolved=True, **_coerced(each)) for each in found]
-    return models.Letters(dead_letters=letters[offset : offset + limit], total=len(found))
+    """From the newest on: no more is read than the part that is wanted, unless some are chosen."""
+    page: list[models.Letter] = []
+    is_chosen, seen = bool(queue or reason), 0
+    before: int | None = 2**63 - 1
+    while before is not None and (is_chosen or seen < offset + limit):
+        fields = {"limit": 1000 if is_chosen else min(offset + limit - seen, 1000)}
+        found = await person.link.request("ADMIN.DEAD.RESOLVED", {**fields, "before": before})
+        before = found["next"]
+        for letter in reversed(found["letters"]):
+            if queue not in ("", letter["subject"]) or reason not in ("", letter["error"]):
+                continue
+            if offset <= seen < offset + limit:
+                page.append(models.Letter(resolved=True, **_coerced(letter)))
+            seen += 1
+        total = seen if is_chosen else found["total"]
+    return models.Letters(dead_letters=page, total=total)
 
 
 def _coerced(note: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ async def reasons(request: Request, _person: Looker) -> models.Reasons:
 
 @router.get("/v1/dead-letters/jobs/{number}")
 async def replay_job(request: Request, _person: Looker, number: Number) -> models.Replayed:
-    """How far a replay of many has come."""
+    """How far a replay or purge of many has come."""
     job = follower_of(request).letters.jobs.get(number)
     if job is None:
         raise Problem(404, "there is no such job")
@@ -94,14 +94,14 @@ async def replay_job(request: Request, _person: Looker, number: Number) -> model
 
 @router.delete("/v1/dead-letters/jobs/{number}")
 async def stop_job(request: Request, person: Steerer, number: Number) -> models.Replayed:
-    """Stop a replay of many."""
+    """Stop a replay or purge of many."""
     job = follower_of(request).letters.jobs.get(number)
     if job is None:
         raise Problem(404, "there is no such job")
     job.stopped = True
     audit_of(request).note(
-        user=person.user, address=person.address, action="stop replay", target=str(number),
-        result=f"after {job.replayed} of {job.total}",
+        user=person.user, address=person.address, action=f"stop {job.action}", target=str(number),
+        result=f"after {job.count} of {job.total}",
     )  # fmt: skip
     return _replayed(job)
 
@@ -112,21 +112,39 @@ async def replay_all(
 ) -> models.Replayed:
     """Send dead letters back where they came from, those that died first before others."""
     given = given or models.ReplayFilter()
+    return await _begin(request, person, given, "replay", given.limit)
+
+
+@router.post("/v1/dead-letters/purge")
+async def purge(
+    request: Request, person: Steerer, given: models.PurgeFilter | None = None
+) -> models.Replayed:
+    """Take dead letters out and send them nowhere."""
+    return await _begin(request, person, given or models.PurgeFilter(), "purge")
+
+
+async def _begin(
+    request: Request,
+    person: Person,
+    given: models.ReplayFilter | models.PurgeFilter,
+    action: Literal["replay", "purge"],
+    limit: int | None = None,
+) -> models.Replayed:
     letters = follower_of(request).letters
     found = letters.chosen(queue=given.queue, reason=given.reason)[::-1]
     if given.expected is not None and len(found) > given.expected:
         text = f"there are {len(found)} dead letters by now, not {given.expected}"
         raise Problem(409, text, found=len(found))
     audit = audit_of(request)
-
-    noted = {"user": person.user, "address": person.address, "target": given.queue or "all"}
+    target = " ".join(filter(None, (given.queue, given.reason))) or "all"
+    noted = {"user": person.user, "address": person.address, "target": target}
 
     def ended(job: Job) -> None:
-        result = f"{job.replayed} replayed, {job.failed} failed"
-        audit.note(**noted, action="replay", result=result)
+        done = "purged" if action == "purge" else "replayed"
+        audit.note(**noted, action=action, result=f"{job.count} {done}, {job.failed} failed")
 
-    audit.note(**noted, action="begin replay", result=f"of {len(found[: given.limit])}")
-    job = letters.start(person.link, found[: given.limit], person.user, ended)
+    job = letters.start(person.link, found[:limit], person.user, ended, action)
+    audit.note(**noted, action=f"begin {action}", result=f"of {job.total}")
     if given.wait:
         await letters.finished(job)
     return _replayed(job)
@@ -195,7 +213,9 @@ def _letter(letter: Letter) -> models.Letter:
 
 def _replayed(job: Job) -> models.Replayed:
     return models.Replayed(
-        replayed=job.replayed,
+        action=job.action,
+        replayed=job.count if job.action == "replay" else 0,
+        purged=job.count if job.action == "purge" else 0,
         failed=job.failed,
         error=job.error,
         job=job.number,

@@ -54,6 +54,8 @@ class Link:
         """Since when the broker has not answered, in Unix seconds; None if it does."""
         self.used = time.monotonic()
         self._closed = False
+        self._asking: dict[asyncio.Future[str], str] = {}
+        """What is being asked for, by what ends when the broker forbids it."""
         self.connections = 0
         """How many times it was connected."""
 
@@ -73,7 +75,7 @@ class Link:
             "name": "mq9 manage",
             "allow_reconnect": False,
             "connect_timeout": _CONNECT_S,
-            "error_cb": _ignore,
+            "error_cb": self._heard,
             "max_outstanding_pings": 3,
             "ping_interval": 10,
         }
@@ -131,9 +133,11 @@ class Link:
         connection, lost = self._nats, self._lost
         if connection is None:
             raise BrokerGoneError("the broker cannot be reached")
+        forbidden = asyncio.get_running_loop().create_future()
+        self._asking[forbidden] = subject
         try:
             asked = connection.request(subject, body, timeout=timeout_s, headers=headers)
-            reply = await _unless(lost, asked)
+            reply = await _unless(lost, forbidden, asked)
         except nats.errors.NoRespondersError:
             raise RefusedError(f"nobody answers to {subject}") from None
         except nats.errors.MaxPayloadError:
@@ -144,8 +148,20 @@ class Link:
             await self._drop()
             self._note_gone()
             raise BrokerGoneError(f"the broker did not answer: {_words(error)}") from None
+        finally:
+            del self._asking[forbidden]
         self.gone_since = None
         return reply
+
+    async def _heard(self, error: Exception) -> None:
+        """What is forbidden is only told here; of all else the request tells."""
+        text = str(error)
+        if "permissions violation for publish" not in text:
+            return
+        for forbidden, subject in self._asking.items():
+            # The client has it in lower case.
+            if f'"{subject.lower()}"' in text and not forbidden.done():
+                forbidden.set_result(f"permission denied: this user may not publish to {subject}")
 
     async def close(self) -> None:
         """End the connection for good: it does not come back for somebody who still asks."""
@@ -196,21 +212,22 @@ def _setter(event: asyncio.Event) -> Callable[[], Awaitable[None]]:
     return note
 
 
-async def _unless(lost: asyncio.Event, asked: Coroutine[Any, Any, Msg]) -> Msg:
-    """The reply; ConnectionError as soon as the connection is lost, not after the timeout."""
+async def _unless(
+    lost: asyncio.Event, forbidden: asyncio.Future[str], asked: Coroutine[Any, Any, Msg]
+) -> Msg:
+    """The reply; an error as soon as the connection is lost or it is forbidden, not after the
+    timeout."""
     asking, losing = asyncio.ensure_future(asked), asyncio.ensure_future(lost.wait())
     try:
-        await asyncio.wait((asking, losing), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((asking, losing, forbidden), return_when=asyncio.FIRST_COMPLETED)
         if asking.done() and not asking.cancelled():
             return asking.result()
+        if forbidden.done():
+            raise RefusedError(forbidden.result(), "access_denied")
         raise ConnectionError("the connection was lost")
     finally:
         asking.cancel()
         losing.cancel()
-
-
-async def _ignore(_error: Exception) -> None:
-    """What goes wrong is told by the request that it goes wrong with."""
 
 
 def _words(error: Exception) -> str:

@@ -199,10 +199,22 @@ class ReplayFilter(Input):
     """Whether the answer waits for the end; without it, look at the job."""
 
 
-class Replayed(BaseModel):
-    """How many were sent back."""
+class PurgeFilter(Input):
+    """Which dead letters are to go; without fields, all."""
 
-    replayed: int
+    queue: str = Field(default="", max_length=255)
+    reason: str = Field(default="", max_length=255)
+    expected: int | None = Field(default=None, ge=0)
+    wait: bool = True
+    """Whether the answer waits for the end; without it, look at the job."""
+
+
+class Replayed(BaseModel):
+    """How many were sent back, or purged."""
+
+    action: Literal["replay", "purge"] = "replay"
+    replayed: int = 0
+    purged: int = 0
     failed: int = 0
     error: str = ""
     job: int | None = None
@@ -216,10 +228,22 @@ class LetterChange(Input):
     resolved: Literal[True]
 
 
+class AgentStatus(BaseModel):
+    """Whether an agent is there, and when it was last heard of."""
+
+    registered: int
+    last_seen: int
+    alive: bool
+    report: dict[str, Any] | None = None
+
+
 class Agents(BaseModel):
-    """Agents that match, best first."""
+    """Agents that match, best first; what is known of each is in the same place of its list."""
 
     agents: list[dict[str, Any]]
+    statuses: list[AgentStatus]
+    scores: list[float] | None = None
+    """How well each matches the question; none without one."""
     total: int
 
 

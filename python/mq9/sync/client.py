@@ -107,6 +107,7 @@ class Client:
     create_mailbox = _waiting(AsyncClient.create_mailbox)
     create_mailbox_and_token = _waiting(AsyncClient.create_mailbox_and_token)
     update_mailbox = _waiting(AsyncClient.update_mailbox)
+    replay_dead_letter = _waiting(AsyncClient.replay_dead_letter)
     purge_mailbox = _waiting(AsyncClient.purge_mailbox)
     remove_mailbox = _waiting(AsyncClient.remove_mailbox)
     show_mailbox = _waiting(AsyncClient.show_mailbox)

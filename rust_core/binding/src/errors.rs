@@ -70,6 +70,10 @@ static MESSAGE_TOO_LARGE: Class =
     Class::new("MessageTooLarge", "The message is larger than the store or the mailbox takes.");
 static MAILBOX_FULL: Class =
     Class::new("MailboxFull", "The mailbox is at a limit and refuses new messages.");
+static MORE_MESSAGES: Class = Class::new(
+    "MoreMessages",
+    "The mailbox holds more messages than whoever wants them gone has seen.",
+);
 static TOO_MANY_GROUPS: Class =
     Class::new("TooManyGroups", "The mailbox has as many groups as it may have.");
 static QUOTA_EXCEEDED: Class = Class::new(
@@ -96,7 +100,7 @@ static WRITES_STOPPED: Class =
 static NEWER_FORMAT: Class = Class::new("NewerFormat", "A file was written by a newer version.");
 static EXPORT_ERROR: Class = Class::new("ExportError", "An export cannot be made, or go on.");
 
-static ALL: [&Class; 18] = [
+static ALL: [&Class; 19] = [
     &STORE_ERROR,
     &MAILBOX_NOT_FOUND,
     &MAILBOX_EXISTS,
@@ -105,6 +109,7 @@ static ALL: [&Class; 18] = [
     &INVALID_FIELD,
     &MESSAGE_TOO_LARGE,
     &MAILBOX_FULL,
+    &MORE_MESSAGES,
     &TOO_MANY_GROUPS,
     &QUOTA_EXCEEDED,
     &GROUP_NOT_FOUND,
@@ -132,6 +137,7 @@ fn class_of(error: &Error) -> &'static Class {
         Error::InvalidField { .. } => &INVALID_FIELD,
         Error::MessageTooLarge { .. } => &MESSAGE_TOO_LARGE,
         Error::MailboxFull { .. } => &MAILBOX_FULL,
+        Error::MoreMessages { .. } => &MORE_MESSAGES,
         Error::TooManyGroups { .. } => &TOO_MANY_GROUPS,
         Error::QuotaExceeded { .. } => &QUOTA_EXCEEDED,
         Error::GroupNotFound { .. } => &GROUP_NOT_FOUND,

@@ -16,6 +16,7 @@ mod errors;
 mod export;
 mod fetching;
 mod json;
+mod letters;
 mod messages;
 mod panics;
 mod policy_changes;
@@ -53,6 +54,8 @@ mod _core {
     use super::export::{Export, ExportSummary, crc32c};
     #[pymodule_export]
     use super::json::json_select;
+    #[pymodule_export]
+    use super::letters::send_back;
     #[pymodule_export]
     use super::messages::{Completion, Message, NewMessage, Waiting};
     #[pymodule_export]

@@ -23,6 +23,9 @@ use crate::policy_changes::PolicyChanges;
 use crate::types::{Damage, MailboxInfo, StoreInfo};
 use crate::wait::wait_durable;
 
+/// As many messages as whoever wants them gone has seen, if that is told.
+type Most = Option<u64>;
+
 /// A store of mailboxes in a directory.
 #[pyclass(frozen, module = "mq9._core")]
 pub struct Store {
@@ -208,9 +211,18 @@ impl Store {
     }
 
     /// Removes a mailbox with everything in it.
-    #[pyo3(signature = (address, *, now=None))]
-    fn remove_mailbox(&self, py: Python<'_>, address: String, now: Given) -> Result<()> {
-        self.access.write(py, now, move |store, now| store.remove_mailbox(&address, now))
+    #[pyo3(signature = (address, *, expected=None, now=None))]
+    fn remove_mailbox(
+        &self,
+        py: Python<'_>,
+        address: String,
+        expected: Most,
+        now: Given,
+    ) -> Result<()> {
+        self.access.write(py, now, move |store, now| {
+            expected.map_or(Ok(()), |most| store.expect_messages(&address, most, now))?;
+            store.remove_mailbox(&address, now)
+        })
     }
 
     /// Removes a group; messages stay.
@@ -226,9 +238,12 @@ impl Store {
     }
 
     /// Removes all messages of a mailbox, delayed ones too, and returns how many.
-    #[pyo3(signature = (address, *, now=None))]
-    fn purge(&self, py: Python<'_>, address: String, now: Given) -> Result<u64> {
-        self.access.write(py, now, move |store, now| store.purge(&address, now))
+    #[pyo3(signature = (address, *, expected=None, now=None))]
+    fn purge(&self, py: Python<'_>, address: String, expected: Most, now: Given) -> Result<u64> {
+        self.access.write(py, now, move |store, now| {
+            expected.map_or(Ok(()), |most| store.expect_messages(&address, most, now))?;
+            store.purge(&address, now)
+        })
     }
 
     /// Stores messages in order and returns their ids, -1 for those that are delayed.
@@ -271,10 +286,9 @@ impl Store {
         let level = enum_names::level("level", level)?;
         self.access.write(py, now, move |store, now| {
             let (key, tags) = (&*key, &*tags);
-            let (payload, headers) = (&*payload, headers.as_deref().unwrap_or_default());
-            let memory = false;
-            let message =
-                core::Send { level, key, tags, headers, payload, delay_ms, ttl_ms, memory };
+            let headers = headers.as_deref().unwrap_or_default();
+            let plain = core::Send::new(&payload);
+            let message = core::Send { level, key, tags, headers, delay_ms, ttl_ms, ..plain };
             store.send(&address, &message, now).map(number_of)
         })
     }

@@ -138,6 +138,38 @@ impl Store {
         Ok(())
     }
 
+    /// Sends a message back where it came from: the one of `address` that it is made of is deleted in one unit with
+    /// it, so that a crash leaves either of them. Returns its `msg_id`.
+    pub fn send_back(
+        &mut self,
+        address: &str,
+        msg_id: u64,
+        to: &str,
+        send: &Send<'_>,
+        now: Now,
+    ) -> Result<u64> {
+        self.tick(now);
+        let from = self.lookup(address, now)?;
+        self.check_stored(from, msg_id, now)?;
+        let target = self.lookup(to, now)?;
+        if target == from || send.delay_ms > 0 {
+            let problem = "a message is sent back at once, and to another mailbox".to_owned();
+            return Err(Error::InvalidField { field: "mail_address", problem });
+        }
+        let len = self.check_message(target, send, now)?;
+        self.check_bytes(target, send, len, 0)?;
+        let mut ranges = Vec::new();
+        ranges::encode_ids([msg_id], &mut ranges);
+        let stamp = Some(Stamp { time_ms: now.wall_ms, address });
+        let deleted = Op::Removed { stamp, cause: cause::DELETED, ranges: &ranges };
+        let unit = [(from, &deleted)];
+        let with = if self.state.in_memory(from) { &unit[..0] } else { &unit[..] };
+        let sent = self.send_to(target, to, send, with, now)?;
+        self.state.remove_message(from, msg_id);
+        self.mark_ready(from);
+        sent.ok_or(Error::Internal("a message without a delay has an id"))
+    }
+
     /// The group has done with a message for which there is no dead-letter mailbox.
     fn give_up(
         &mut self,

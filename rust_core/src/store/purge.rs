@@ -1,7 +1,7 @@
 //! Emptying a mailbox.
 
 use super::{Store, space_for};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::Space;
 use crate::time::Now;
 use crate::wire::mailbox_ops::Purged;
@@ -34,5 +34,16 @@ impl Store {
         // With max_ack_pending, there is room again.
         self.mark_ready(index);
         Ok(purged)
+    }
+
+    /// Refuses to go on if a mailbox holds more messages than this, delayed ones included.
+    pub fn expect_messages(&mut self, address: &str, expected: u64, now: Now) -> Result<()> {
+        self.tick(now);
+        let index = self.lookup(address, now)?;
+        let found = self.state.in_use(index).map_or(0, |slot| slot.mailbox.messages() as u64);
+        if found > expected {
+            return Err(Error::MoreMessages { mailbox: address.to_owned(), found, expected });
+        }
+        Ok(())
     }
 }

@@ -158,15 +158,20 @@ impl Store {
         Ok(matching.map(|(_, pick)| *pick).collect())
     }
 
-    /// Deletes a message.
-    pub fn delete(&mut self, address: &str, msg_id: u64, now: Now) -> Result<()> {
-        self.tick(now);
-        let index = self.lookup(address, now)?;
+    /// Refuses a message that is not there.
+    pub(super) fn check_stored(&self, index: SlotIx, msg_id: u64, now: Now) -> Result<()> {
         let stored = self.state.slot(index).and_then(|slot| {
             let (_, entry) = slot.mailbox.get(msg_id)?;
             (!is_expired(&slot.mailbox, &entry, now)).then_some(())
         });
-        stored.ok_or(Error::MessageNotFound)?;
+        stored.ok_or(Error::MessageNotFound)
+    }
+
+    /// Deletes a message.
+    pub fn delete(&mut self, address: &str, msg_id: u64, now: Now) -> Result<()> {
+        self.tick(now);
+        let index = self.lookup(address, now)?;
+        self.check_stored(index, msg_id, now)?;
         if !self.state.in_memory(index) {
             let mut ranges = Vec::new();
             ranges::encode_ids([msg_id], &mut ranges);

@@ -128,6 +128,59 @@ fn a_power_cut_in_a_purge_leaves_all_messages_or_none() {
     assert_eq!(seen, (true, true), "the cuts came too early or too late");
 }
 
+/// A dead letter that goes back is in one of both mailboxes: never in both, and never in none.
+#[test]
+fn a_power_cut_in_a_replay_leaves_the_letter_or_the_message() {
+    let mut seen = (false, false);
+    for policy in [
+        Policy::default(),
+        Policy { max_msgs: 1, ..Policy::default() },
+        Policy { latest: true, ..Policy::default() },
+    ] {
+        for cut in 1.. {
+            let disk = SimDisk::new();
+            let mut store = opened(&disk);
+            let source =
+                NewMailbox { address: "source", policy: policy.clone(), ..NewMailbox::default() };
+            store.create_mailbox(&source, START).unwrap();
+            store.send("source", &Send::new(b"before"), START).unwrap();
+            store
+                .create_mailbox(&NewMailbox { address: "a", ..NewMailbox::default() }, START)
+                .unwrap();
+            send(&mut store, "another");
+            let letter = send(&mut store, "letter");
+            store.sync().unwrap();
+            let before = disk.ops();
+            disk.cut_at(before + cut);
+            let sent = store
+                .send_back("a", letter, "source", &Send::new(b"letter"), START)
+                .and_then(|_| store.sync());
+            if !disk.is_cut() {
+                break;
+            }
+            drop(store);
+            for crashed in [disk.crash_strict(), disk.crash_lucky(), disk.crash(cut)] {
+                let mut store = opened(&crashed);
+                let here = stored(&mut store);
+                let batch = everything(&mut store, "source", START).unwrap();
+                let there = batch.iter().filter(|(_, m)| m.payload == b"letter").count();
+                let went_back = match (here.len(), there) {
+                    (2, 0) => false,
+                    (1, 1) => true,
+                    both => panic!("cut at {cut}: {both:?}"),
+                };
+                assert_eq!(here[0], "another");
+                assert!(sent.is_err() || went_back, "cut at {cut}: it was promised");
+                match went_back {
+                    true => seen.1 = true,
+                    false => seen.0 = true,
+                }
+            }
+        }
+    }
+    assert_eq!(seen, (true, true), "the cuts came too early or too late");
+}
+
 /// Whether a power cut loses the last record with a payload, or the one behind it.
 #[derive(Debug, Clone, Copy)]
 enum Part {

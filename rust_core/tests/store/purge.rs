@@ -140,3 +140,18 @@ fn a_purge_of_many_messages_is_counted_out_a_little_at_a_time() {
     assert!((2..10).contains(&ticks), "{ticks}");
     assert_eq!(store.info().live_bytes, 0);
 }
+
+#[test]
+fn more_messages_than_were_seen_stay() {
+    let disk = SimDisk::new();
+    let mut store = created(&disk, Policy::default());
+    send(&mut store, Send::new(b"seen"));
+    send(&mut store, Send { delay_ms: 5_000, ..Send::new(b"not seen") });
+    let refused = store.expect_messages("a", 1, at(2));
+    assert!(matches!(refused, Err(Error::MoreMessages { found: 2, expected: 1, .. })));
+    store.expect_messages("a", 2, at(2)).unwrap();
+    // What is due meanwhile is counted once.
+    store.expect_messages("a", 2, at(9_000)).unwrap();
+    let missing = store.expect_messages("b", 9, at(2));
+    assert!(matches!(missing, Err(Error::MailboxNotFound(_))));
+}

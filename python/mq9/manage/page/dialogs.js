@@ -112,6 +112,19 @@ export function replay(filter, total, done) {
   });
 }
 
+export function purgeLetters(filter, total, done) {
+  const which = [filter.queue ? [' from ', el('code', null, shown(filter.queue))] : null, filter.reason ? [' for ', el('code', null, shown(filter.reason))] : null];
+  dialog({
+    title: [`Purge ${plural(total, 'dead letter')}`, which, '?'],
+    body: el('p', { class: 'second' }, 'They are taken out and sent nowhere. For seven days they are among the resolved ones, with the beginning of their payload.'),
+    keep: 'Keep them', button: `Purge ${plural(total, 'dead letter')}`, confirm: filter.queue || 'dead letters', done: () => done(null),
+    act: async () => {
+      done(await ask('POST', '/v1/dead-letters/purge', { ...filter, expected: total, wait: false }));
+      return 'Purging';
+    },
+  });
+}
+
 export function help() {
   const keys = [['/', 'find a queue'], ['g o', 'overview'], ['g q', 'queues'], ['g c', 'consumers'], ['g d', 'dead letters'], ['g a', 'agents'],
     ['j k', 'next and previous row'], ['Enter', 'open'], ['Esc', 'back'], ['p', 'pause'], ['?', 'this help']];

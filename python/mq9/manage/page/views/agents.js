@@ -3,23 +3,30 @@
 import { get } from '../api.js';
 import { send } from '../dialogs.js';
 import { el, icon } from '../dom.js';
-import { count, shown } from '../format.js';
+import { ago, count, shown } from '../format.js';
 import { LIMIT, choice, empty, head, pages, pairs, panel, queueLink } from '../parts.js';
 import { copy } from '../payload.js';
 
 const address = (agent) => String(agent.mailbox || '').replace(/^mq9:\/\/[^/]*\//, '');
 const title = (agent) => shown(agent.name || address(agent) || 'without a name');
 const text = (agent) => shown(typeof agent.description === 'string' ? agent.description : '');
-const SEPARATE = new Set(['name', 'description', 'score', 'mailbox']);
+const SEPARATE = new Set(['name', 'description', 'mailbox']);
 
-function card(agent, context) {
+// Whether it is there: in words, and not by colour alone.
+function presence(status, now) {
+  const [kind, word] = status.alive ? ['ok', 'alive'] : ['silent', 'away'];
+  return el('span', { class: 'presence note second' }, el('span', { class: `dot ${kind}`, 'aria-hidden': 'true' }), `${word}, seen `, ago(status.last_seen, now));
+}
+
+function card(agent, status, context) {
   const plain = ([key, value]) => !SEPARATE.has(key) && ['string', 'number', 'boolean'].includes(typeof value);
   const facts = Object.entries(agent).filter(plain).map(([key, value]) => [shown(key), el('bdi', null, shown(value))]);
   const where = address(agent);
   const json = JSON.stringify(agent, null, 2);
   return panel([el('div', { class: 'grow' }, el('h2', null, el('bdi', null, title(agent))), el('p', { class: 'note second' }, el('bdi', null, text(agent)))),
     context.steers && where ? el('button', { type: 'button', class: 'button small', disabled: !context.canChange, onclick: () => send(where, context.refresh) }, icon('send'), 'Send…') : null],
-  pairs([['mailbox', where ? el('a', { class: 'code', href: queueLink(where) }, shown(where)) : null], ...facts]),
+  pairs([['seen', presence(status, context.now)], ['registered', ago(status.registered, context.now)],
+    ['last report', status.report ? el('code', null, shown(JSON.stringify(status.report))) : null], ['mailbox', where ? el('a', { class: 'code', href: queueLink(where) }, shown(where)) : null], ...facts]),
   el('div', { class: 'payload' }, el('div', { class: 'tools' }, el('h2', null, 'Card'), el('span', { class: 'grow' }),
     el('button', { type: 'button', class: 'button small quiet', onclick: () => copy(json) }, icon('copy'), 'Copy')),
   el('pre', { tabindex: '0', 'aria-label': 'Card' }, json.split('\n').map(shown).join('\n'))));
@@ -47,9 +54,9 @@ export const agents = {
     return [heading, question, el('div', { class: 'columns agents-card' },
       panel(el('h2', null, q ? 'Best match first' : 'All, newest last'), el('ul', { class: 'pick' }, data.agents.map((agent, place) => el('li', null,
         el('button', { type: 'button', 'aria-current': String(place === at), onclick: () => context.set({ at: place }, true) },
-          el('b', null, el('bdi', null, title(agent))), el('span', { class: 'score' }, typeof agent.score === 'number' ? agent.score.toFixed(2) : ''),
-          el('span', { class: 'note second' }, el('bdi', null, text(agent))), el('span'))))),
+          el('b', null, el('bdi', null, title(agent))), el('span', { class: 'score' }, data.scores ? data.scores[place].toFixed(2) : ''),
+          el('span', { class: 'note second' }, el('bdi', null, text(agent))), presence(data.statuses[place], context.now))))),
       pages(data.total, data.agents.length, context)),
-      card(data.agents[at], context))];
+      card(data.agents[at], data.statuses[at], context))];
   },
 };

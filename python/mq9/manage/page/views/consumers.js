@@ -5,7 +5,7 @@ import { el } from '../dom.js';
 import { duration, name, rate, shown, zero } from '../format.js';
 import { LIMIT, empty, filter, head, members, offsetOf, pages, panel, queueLink, table } from '../parts.js';
 
-const COLUMNS = [['Group'], ['Queue'], ['Behind', 'number'], ['In flight', 'number'], ['Oldest', 'number'], ['Given again', 'number'], ['Acks /s', 'number'], ['p95', 'number'], ['Members', 'number']];
+const COLUMNS = [['Group', '', 'name'], ['Queue'], ['Behind', 'number', 'lag'], ['In flight', 'number', 'in_flight'], ['Oldest', 'number'], ['Given again', 'number', 'redelivered'], ['Acks /s', 'number'], ['p95', 'number'], ['Members', 'number', 'members']];
 
 function row(group, context) {
   return el('tr', { class: 'open', onclick: context.opener(queueLink(group.queue, group.kind)) },
@@ -21,14 +21,14 @@ function row(group, context) {
 }
 
 export const consumers = {
-  load: (context, signal) => get('/v1/consumers', { search: context.query.search, limit: LIMIT, offset: offsetOf(context) }, signal),
+  load: (context, signal) => get('/v1/consumers', { search: context.query.search, sort: context.query.sort || 'lag', limit: LIMIT, offset: offsetOf(context) }, signal),
   draw(data, context) {
-    const { search = '' } = context.query;
+    const { search = '', sort = 'lag' } = context.query;
     if (!data.total && !search) {
       return [head('Consumers'), panel(null, empty('No group yet', el('p', null, 'A group begins with its first FETCH:'), el('pre', { tabindex: '0' }, 'mq9 fetch agent.translator --group workers')))];
     }
     return [head('Consumers'), panel(filter('Filter by group or queue', context),
-      data.consumers.length ? table('Groups of all queues', COLUMNS, data.consumers.map((group) => row(group, context))) : empty(`No group or queue has “${shown(search)}” in its name`),
+      data.consumers.length ? table('Groups of all queues', COLUMNS, data.consumers.map((group) => row(group, context)), sort, (next) => context.set({ sort: next, page: '' })) : empty(`No group or queue has “${shown(search)}” in its name`),
       pages(data.total, data.consumers.length, context))];
   },
 };

@@ -1,7 +1,7 @@
 // What failed, and can it go back? By reason, then one letter.
 
 import { ask, get, path } from '../api.js';
-import { dialog, replay } from '../dialogs.js';
+import { dialog, purgeLetters, replay } from '../dialogs.js';
 import { el, icon } from '../dom.js';
 import { ago, count, exact, level, levelNumber, name, plural, shown, size } from '../format.js';
 import { LIMIT, choice, empty, head, offsetOf, pages, pairs, panel, table } from '../parts.js';
@@ -35,7 +35,8 @@ function progress(context) {
   const { job } = context.held;
   if (!job) return null;
   const failed = job.failed ? `, ${count(job.failed)} failed: ${shown(job.error)}` : '';
-  return el('div', { class: 'foot', role: 'status' }, `${job.done ? 'Replayed' : 'Replaying:'} ${count(job.replayed)} of ${count(job.total)}${failed}`, el('span', { class: 'grow' }),
+  const word = job.action === 'purge' ? ['Purged', 'Purging:'] : ['Replayed', 'Replaying:'];
+  return el('div', { class: 'foot', role: 'status' }, `${job.done ? word[0] : word[1]} ${count(job.replayed + job.purged)} of ${count(job.total)}${failed}`, el('span', { class: 'grow' }),
     job.done ? null : el('button', { type: 'button', class: 'button small', onclick: () => act(context, () => ask('DELETE', path('dead-letters', 'jobs', job.job)), 'Stopped') }, 'Stop'));
 }
 
@@ -53,7 +54,8 @@ function letters(data, context) {
   const started = (found) => { if (found) context.held.job = found; context.refresh(); };
   return panel([el('div', { class: 'grow' }, el('h2', null, reason ? reasonText(reason) : resolved ? 'Resolved' : 'All of them'),
     el('p', { class: 'note second' }, plural(data.total, 'letter'), queue ? [' from ', el('code', null, shown(queue))] : null)),
-  context.steers && !resolved && data.total ? el('button', { type: 'button', class: 'button small main', disabled: !context.canChange || busy, onclick: () => replay({ queue, reason }, data.total, started) }, icon('replay'), `Replay ${count(data.total)}…`) : null],
+  context.steers && !resolved && data.total ? el('button', { type: 'button', class: 'button small main', disabled: !context.canChange || busy, onclick: () => replay({ queue, reason }, data.total, started) }, icon('replay'), `Replay ${count(data.total)}…`) : null,
+  context.steers && !resolved && data.total ? el('button', { type: 'button', class: 'button small', disabled: !context.canChange || busy, onclick: () => purgeLetters({ queue, reason }, data.total, started) }, `Purge ${count(data.total)}…`) : null],
   progress(context),
   rows.length ? table('Dead letters', [['From'], ['Message', 'number'], ['Priority'], ['Tries', 'number'], ['Failed', 'number'], [resolved ? 'How' : 'Size', 'number']], rows) : empty('None here'),
   pages(data.total, rows.length, context));

@@ -7,7 +7,7 @@ import { ago, count, millis, plural, rate, shown, size, whole } from '../format.
 import { empty, head, numbers, panel, queueLink, queueTable } from '../parts.js';
 
 const MOST = 5;
-const place = (link) => (link.view === 'queue' ? queueLink(link.name, link.kind) : `/${link.view}`);
+const place = ({ view, ...rest }) => (view === 'queue' ? queueLink(rest.name, rest.kind) : `/${view}${Object.keys(rest).length ? `?${new URLSearchParams(rest)}` : ''}`);
 
 function line(entry, context) {
   return el('li', null, el('span', null, icon(entry.status, `is-${entry.status}`), el('span', { class: 'unseen' }, entry.status)),
