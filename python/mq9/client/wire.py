@@ -57,6 +57,7 @@ class Wire:
         self._access = access
         self._nats: Nats | None = None
         self._ready = asyncio.Event()
+        self._opening = asyncio.Lock()
         self._closed = False
         self._prefix = ""
         self._deaf: str | None = None
@@ -97,40 +98,47 @@ class Wire:
 
     async def open(self) -> None:
         """Connects to the first server that answers; raises if none does. Once is enough."""
-        if self._closed:
-            raise ClientClosed("the client was closed: create another")
-        if self._nats is not None and not self._nats.is_closed:
-            return
-        problem: Mq9Error | None = None
-        for url in self._urls:
-            try:
-                connection = await open_connection(
-                    url, self._access, self._on_error, self._on_closed
-                )
-            except (AccessDenied, BrokerUnavailable) as error:
-                problem = error
-                continue
+        # Of two attempts side by side, the later would take the replies of the other.
+        async with self._opening:
+            if self._nats is not None and not self._nats.is_closed:
+                return
+            problem: Mq9Error | None = None
+            for url in self._urls:
+                if self._closed:
+                    raise ClientClosed("the client was closed: create another")
+                try:
+                    connection = await self._listening(url)
+                except (AccessDenied, BrokerUnavailable) as error:
+                    problem = error
+                    continue
+                self._nats = connection
+                self._ready.set()
+                return
+            assert problem is not None
+            self._last_problem = problem
+            raise problem
+
+    async def _listening(self, url: str) -> Nats:
+        """A connection on which replies arrive."""
+        connection = await open_connection(url, self._access, self._on_error, self._on_closed)
+        heard = False
+        try:
             inbox = connection.new_inbox()
             self._prefix = f"{inbox}."
             self._deaf = None
-            try:
-                # No limits: above them nats-py would drop messages of a batch. Requests have some.
-                await connection.subscribe(
-                    f"{inbox}.*", cb=self._on_message, pending_msgs_limit=0, pending_bytes_limit=0
-                )
-            except (nats.errors.Error, OSError) as error:
-                problem = BrokerUnavailable(f"the connection to {shown(url)} broke: {error}")
-                continue
-            if self._nats is not None and not self._nats.is_closed:
-                # Another call was quicker.
+            # No limits: above them nats-py would drop messages of a batch. Requests have some.
+            await connection.subscribe(
+                f"{inbox}.*", cb=self._on_message, pending_msgs_limit=0, pending_bytes_limit=0
+            )
+            if self._closed:
+                raise ClientClosed("the client was closed while it connected")
+            heard = True
+        except (nats.errors.Error, OSError) as error:
+            raise BrokerUnavailable(f"the connection to {shown(url)} broke: {error}") from error
+        finally:
+            if not heard:
                 await connection.close()
-                return
-            self._nats = connection
-            self._ready.set()
-            return
-        assert problem is not None
-        self._last_problem = problem
-        raise problem
+        return connection
 
     async def close(self) -> None:
         """Ends the connection; requests under way fail."""
