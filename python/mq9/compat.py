@@ -17,7 +17,7 @@ from typing import Any, Self, Unpack
 
 from mq9.client import Client
 from mq9.client import Message as Given
-from mq9.client.client import Options
+from mq9.client.connecting import Options
 from mq9.client.fetching import Deliver
 from mq9.client.tasks import end_tasks
 from mq9.errors import (

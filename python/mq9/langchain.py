@@ -15,7 +15,7 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
 from mq9.agent_tools import AgentTools, translated
 from mq9.client import Client
-from mq9.client.client import Options
+from mq9.client.connecting import Options
 from mq9.sync.portal import Portal
 
 Tool = Callable[..., Coroutine[Any, Any, str]]

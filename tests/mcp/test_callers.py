@@ -6,7 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.peers import Serve
+
+pytest.importorskip("mcp", reason="needs the extra mcp")
+
+from tests.mcp.test_mcp import ask, calling, over_http
+from tests.peers import Serve, Server
 
 import mq9
 from mq9.agent_tools import ToolFailure
@@ -76,3 +80,43 @@ async def test_a_user_who_was_removed_is_told_so_at_once(serve: Serve) -> None:
         with pytest.raises(AccessDenied):
             await served.client()
     await served.close()
+
+
+def fetches(server: Server) -> int:
+    """How many requests callers have made."""
+    connections = server.monitor("/connz")["connections"]
+    return sum(one["in_msgs"] for one in connections if one.get("name") == "mq9-cli")
+
+
+async def test_mail_for_a_caller_who_hung_up_is_given_to_the_next(serve: Serve) -> None:
+    server = serve()
+    async with mq9.Client(server.url) as sender:
+        await sender.create_mailbox("in")
+        with over_http(server.url) as url:
+            async with calling(url) as gone:
+                wait = {"address": "in", "seconds": 60}
+                call = asyncio.create_task(gone.call_tool("wait_for_mail", wait))
+                # The first FETCH does not wait, the second does.
+                async with asyncio.timeout(30):
+                    while fetches(server) < 2:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+                call.cancel()
+            await sender.send("in", "for whoever is there")
+            async with calling(url) as here:
+                taken = await ask(here, "wait_for_mail", address="in", seconds=10)
+        assert [message["body"] for message in taken["messages"]] == ["for whoever is there"]
+
+
+async def test_a_fetch_that_was_given_up_keeps_nothing_from_its_group(serve: Serve) -> None:
+    async with mq9.Client(serve().url) as client:
+        await client.create_mailbox("in")
+        for text in ("one", "two", "three"):
+            fetch = asyncio.create_task(client.fetch("in", group="g", max_wait=60, held=False))
+            await client.query("in")
+            fetch.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await fetch
+            await client.send("in", text)
+            [given] = await client.fetch("in", group="g", max_wait=10, held=False)
+            assert given.text == text
+            await client.ack(given)

@@ -16,7 +16,7 @@ from mq9.cli.exits import REFUSED, TIMEOUT, UNREACHABLE, USAGE, Failure
 
 if TYPE_CHECKING:
     from mq9.client import Client
-    from mq9.client.client import Options
+    from mq9.client.connecting import Options
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
 

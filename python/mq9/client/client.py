@@ -6,6 +6,7 @@ messages are worked through is the consumer's.
 
 import asyncio
 import json
+import logging
 import os
 import ssl
 import uuid
@@ -15,8 +16,9 @@ from typing import Any, Literal, Self, TypedDict, Unpack, cast
 
 from nats.aio.client import Client as Nats
 
+from mq9.client.acknowledging import ack_body
 from mq9.client.agents import AgentPage, Cards
-from mq9.client.connecting import Access
+from mq9.client.connecting import Access, Options
 from mq9.client.consumer import Consumer
 from mq9.client.fetching import Deliver, Fetch, Format
 from mq9.client.mailboxes import MailboxDetails, MailboxPolicy, MailboxSummary, policy_fields
@@ -26,7 +28,9 @@ from mq9.client.pushing import PushMethods
 from mq9.client.sending import send_all, stored_id
 from mq9.client.spans import Span, milliseconds, seconds
 from mq9.client.wire import Wire
-from mq9.errors import InvalidField
+from mq9.errors import InvalidField, Mq9Error
+
+_log = logging.getLogger("mq9.client")
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
 
@@ -252,7 +256,15 @@ class Client(PushMethods):
             held=held,
             format=format,
         )
-        return await fetch.run(self._wire, self._timeout(timeout))
+        polling = asyncio.ensure_future(fetch.run(self._wire, self._timeout(timeout)))
+        if group is None or held:
+            return await polling
+        try:
+            return await asyncio.shield(polling)
+        except asyncio.CancelledError:
+            # No later fetch would be given what this one still is.
+            self._keep(asyncio.create_task(self._return_late(polling)))
+            raise
 
     async def ack(
         self,
@@ -530,6 +542,14 @@ class Client(PushMethods):
         given = self.timeout + _MODELS_LOAD_S if timeout is None else timeout
         return AgentPage.from_answer(await self._ask("AGENT.DISCOVER", body, given))
 
+    async def _return_late(self, polling: "asyncio.Future[list[Message]]") -> None:
+        """What is given to a fetch whose caller has gone is for others."""
+        try:
+            if messages := await polling:
+                await self.nak(*messages)
+        except Mq9Error as error:
+            _log.debug("a fetch ended after its caller: %s", error)
+
     def _keep(self, task: "asyncio.Task[None]") -> None:
         """A task that outlives what started it, and ends with the client at the latest."""
         self._leftovers.add(task)
@@ -561,38 +581,9 @@ class Client(PushMethods):
         fields: Mapping[str, Any],
         given: float | None,
     ) -> None:
-        ids = [*msg_ids, *(message.msg_id for message in messages)]
-        addresses = {message.address for message in messages} | ({address} - {None})
-        groups = {message.group for message in messages} | ({group} - {None})
-        if not ids:
-            return
-        if len(addresses) != 1 or len(groups) != 1 or None in groups:
-            raise InvalidField(
-                "messages are acknowledged for one mailbox and one group: give messages that were "
-                "fetched with a group, or address, group and msg_ids"
-            )
-        [address], [group] = addresses, groups
-        body = {
-            "group_name": group,
-            "mail_address": address,
-            **({"msg_id": ids[0]} if len(ids) == 1 else {"msg_ids": ids}),
-            **fields,
-        }
-        await self._ask(f"MSG.ACK.{_address(str(address))}", body, given)
-
-
-class Options(TypedDict, total=False):
-    """The options of `Client`."""
-
-    user: str | None
-    password: str | None
-    token: str | None
-    nkey_seed: str | None
-    tls: ssl.SSLContext | None
-    name: str | None
-    timeout: float
-    connect_timeout: float
-    inbox_prefix: str
+        if messages or msg_ids:
+            body = ack_body(messages, address, group, msg_ids, fields)
+            await self._ask(f"MSG.ACK.{_address(str(body['mail_address']))}", body, given)
 
 
 async def connect(url: str | Sequence[str] | None = None, **options: Unpack[Options]) -> Client:

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from nats.aio.client import Client as Nats
 
@@ -35,6 +35,20 @@ class Access:
     name: str | None = None
     connect_timeout: float = 5.0
     inbox_prefix: str = "_INBOX"
+
+
+class Options(TypedDict, total=False):
+    """The options of `mq9.Client`."""
+
+    user: str | None
+    password: str | None
+    token: str | None
+    nkey_seed: str | None
+    tls: ssl.SSLContext | None
+    name: str | None
+    timeout: float
+    connect_timeout: float
+    inbox_prefix: str
 
 
 async def open_connection(

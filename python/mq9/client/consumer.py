@@ -296,7 +296,8 @@ class Consumer:
             finally:
                 stopping.cancel()
                 if not poll.done():
-                    self._client._keep(asyncio.create_task(self._return_late(poll)))
+                    # What it is still given is for others.
+                    self._client._keep(asyncio.create_task(self._client._return_late(poll)))
             if not poll.done():
                 return
             try:
@@ -322,14 +323,6 @@ class Consumer:
                 await self._stopping.wait()
         except TimeoutError:
             pass
-
-    async def _return_late(self, poll: asyncio.Task[list[Message]]) -> None:
-        """A poll that was under way at the end may still be given messages: they are for others."""
-        try:
-            if messages := await poll:
-                await self._client.nak(*messages)
-        except Mq9Error as error:
-            _log.debug("%s: a poll ended after the consumer: %s", self.address, error)
 
     async def _acknowledge(self) -> None:
         """Acknowledges what is done, as many at a time as have come together."""

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 from mq9.client import Client as AsyncClient
 from mq9.client import Consumer as AsyncConsumer
 from mq9.client import Subscription as AsyncSubscription
-from mq9.client.client import Options
+from mq9.client.connecting import Options
 from mq9.sync.consumer import Consumer
 from mq9.sync.portal import Portal
 from mq9.sync.subscription import Subscription
