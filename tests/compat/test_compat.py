@@ -205,6 +205,55 @@ async def test_what_its_demos_do_works(mq9_url: str) -> None:
         await consumer.stop()
 
 
+async def test_what_its_message_demo_does_works(mq9_url: str) -> None:
+    """Priorities, a key, tags, lifetimes and a delay; fetch, ack, query, consume and delete."""
+    async with Mq9Client(mq9_url) as client:
+        box = await client.mailbox_create(name="demo.message", ttl=300)
+        plain = await client.send(box, {"id": 1}, priority=Priority.NORMAL)
+        await client.send(box, {"id": 2}, priority=Priority.URGENT)
+        await client.send(box, {"id": 3}, priority=Priority.CRITICAL)
+        for state in ("running", "60%", "done"):
+            latest = await client.send(box, {"status": state}, key="status")
+        await client.send(box, {"order": "o-1"}, tags=["billing", "vip"])
+        await client.send(box, {"short": True}, ttl=10)
+        assert await client.send(box, {"later": True}, delay=3) == -1
+
+        given = await client.fetch(box, group_name="workers", deliver="earliest", num_msgs=10)
+        bodies = [json.loads(message.payload) for message in given]
+        assert bodies == [
+            *({"id": 3}, {"id": 2}, {"id": 1}, {"status": "done"}, {"order": "o-1"}),
+            {"short": True},
+        ]
+        await client.ack(box, "workers", given[-1].msg_id)
+        [found] = await client.query(box, key="status")
+        assert (found.msg_id, json.loads(found.payload)) == (latest, {"status": "done"})
+
+        handled: list[object] = []
+
+        async def handle(message: Message) -> None:
+            handled.append(json.loads(message.payload))
+
+        async def on_error(_message: Message, error: Exception) -> None:
+            handled.append(error)
+
+        consumer = await client.consume(
+            box,
+            handle,
+            group_name="others",
+            deliver="earliest",
+            auto_ack=True,
+            error_handler=on_error,
+        )
+        await until(lambda: consumer.processed_count == 7)
+        await consumer.stop()
+        assert handled == [*bodies, {"later": True}]
+        # Of the first group only what was due later is left.
+        [late] = await client.fetch(box, group_name="workers")
+        assert json.loads(late.payload) == {"later": True}
+        await client.delete(box, plain)
+        assert plain not in [message.msg_id for message in await client.query(box)]
+
+
 async def test_a_consumer_without_a_group_misses_nothing_and_leaves_none(mq9_url: str) -> None:
     handled: list[int] = []
 
