@@ -22,6 +22,8 @@ BIN := .venv/bin
 FUZZ := rust_core/fuzz
 DOCS_VENV := .build/docs-venv
 # Words that only look like others spelled wrong.
+SPELLED := *.md docs examples python rust_core spark benches deploy
+NOT_SPELLED := */node_modules/*,*/target/*,*.so,*.svg,*.lock,*/seeds/*,*.txt
 SPELLED_RIGHT := nats,unparseable
 WHEEL_VENV := .build/wheel-venv
 
@@ -103,7 +105,7 @@ test-rust-aside:
 # What takes long to build for tests, besides the package itself.
 .PHONY: test-builds
 test-builds: $(if $(GO),$(NATS_CLI_BUILT))
-	-@$(if $(NPM),$(MAKE) npm-tools)
+	@$(if $(NPM),$(MAKE) npm-tools || [ -z "$$CI" ])
 	cargo test --locked --no-run
 
 .PHONY: test-py
@@ -141,11 +143,12 @@ npm-tools: $(NPM_TOOLS) ## Get what tests use of npm
 test-wheel: wheel ## Install the wheel, then the source tree, into empty environments and test each
 	@set -- dist/*.whl; case "$$#:$$1" in 1:dist/mq9-*-cp311-abi3-*.whl) ;; \
 		*) echo "mq9: expected one cp311-abi3 wheel, found: $$*" >&2; exit 1 ;; esac
-	@set -e; for source in dist/*.whl .; do \
+	@set -e; for source in dist/*.whl '.[manage]'; do \
 		echo "pip install $$source"; \
 		rm -rf $(WHEEL_VENV); \
 		$(BIN)/python -m venv $(WHEEL_VENV); \
-		$(WHEEL_VENV)/bin/pip install --quiet $$source; \
+		$(WHEEL_VENV)/bin/pip install --quiet "$$source"; \
+		MQ9_TEST_EXTRAS="$$(expr "$$source" : '.*\[\(.*\)\]')" \
 		MQ9_TEST_PYTHON=$(CURDIR)/$(WHEEL_VENV)/bin/python $(BIN)/pytest -q tests/packaging; \
 	done
 
@@ -328,7 +331,7 @@ COMPILE := $(BIN)/uv --no-config pip compile --quiet --upgrade --universal --pyt
 # Any warning fails: a page outside of the contents, a link that leads nowhere, a name the API does not have.
 .PHONY: docs
 docs: $(DOCS_VENV)/.tools ## Check the prose and build the site into .build/site
-	$(DOCS_VENV)/bin/codespell README.md CHANGELOG.md CONTRIBUTING.md docs examples --skip '*/node_modules/*' --ignore-words-list=$(SPELLED_RIGHT)
+	$(DOCS_VENV)/bin/codespell $(SPELLED) --skip '$(NOT_SPELLED)' --ignore-words-list=$(SPELLED_RIGHT)
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
 
 .PHONY: docs-serve

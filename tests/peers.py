@@ -5,6 +5,7 @@ Both take the same flags and the same configuration, so a test does not know whi
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import psutil
 import pytest
@@ -32,6 +33,13 @@ Value = TypeVar("Value")
 
 class ServerDiedError(Exception):
     """The server ended before it was ready; the message holds its log."""
+
+
+def skip_without_npm_tools() -> NoReturn:
+    """Skips a test that needs `make npm-tools`; in CI, where npm is found, they must be there."""
+    if os.environ.get("CI") and shutil.which("npm"):
+        pytest.fail("npm is found, but `make npm-tools` has not got what this test needs")
+    pytest.skip("needs make npm-tools")
 
 
 def chosen_peer() -> str:

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.peers import Serve
+from tests.peers import Serve, skip_without_npm_tools
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -70,8 +70,10 @@ def go() -> list[str]:
 
 
 def javascript() -> list[str]:
-    if shutil.which("node") is None or not (NPM / "node_modules/@nats-io/jetstream").exists():
-        pytest.skip("needs node, and make npm-tools")
+    if shutil.which("node") is None:
+        pytest.skip("needs node")
+    if not (NPM / "node_modules/@nats-io/jetstream").exists():
+        skip_without_npm_tools()
     # A module finds its packages beside itself.
     program = NPM / "jobs.mjs"
     shutil.copyfile(HERE / "jobs.mjs", program)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.pages import ROOT
+from tests.peers import skip_without_npm_tools
 
 
 def run(*command: str, **environment: str) -> str:
@@ -47,7 +48,7 @@ def test_typescript_and_go() -> None:
     if shutil.which("go") is None or shutil.which("npm") is None:
         pytest.skip("needs go and npm")
     if not (ROOT / "examples/typescript_and_go/node_modules").exists():
-        pytest.skip("needs make npm-tools")
+        skip_without_npm_tools()
     printed = run(sys.executable, "examples/typescript_and_go/main.py").splitlines()
     for line in ("haiku has 13 words", "proverb has 5 words", "alarm has 1 words"):
         assert f"typescript: {line}" in printed

@@ -19,9 +19,11 @@ import pytest
 pytest.importorskip("mcp", reason="needs the extra mcp")
 
 import httpx2
+import nkeys  # type: ignore[import-untyped]
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from tests.pages import ROOT, blocks
+from tests.peers import skip_without_npm_tools
 
 import mq9
 import mq9.sync
@@ -245,6 +247,55 @@ async def test_agents_find_each_other(mq9_url: str) -> None:
         ]
 
 
+NKEY = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
+
+
+async def test_on_standard_input_an_agent_has_the_rights_of_its_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = nkeys.from_seed(bytearray(NKEY.encode())).public_key.decode()
+    permissions = 'publish: "$mq9.AI.MSG.*.eve.>", subscribe: "_INBOX.>"'
+    nkey_user = f"{{ nkey: {key}, permissions: {{ {permissions} }} }}"
+    users = USERS.replace("users: [", f"users: [ {nkey_user},")
+    seed = tmp_path / "seed"
+    seed.write_text(NKEY)
+    with Broker(users, folder=tmp_path / "broker") as broker:
+        with mq9.sync.Client(broker.url, user="root", password="r") as root:
+            root.create_mailbox("bob.in")
+            root.create_mailbox("eve.in")
+        ways: list[tuple[dict[str, str], list[str], str]] = [
+            ({"MQ9_USER": "bob", "MQ9_PASSWORD": "b"}, [], "bob.in"),
+            ({}, ["--user", "bob", "--password", "b"], "bob.in"),
+            ({"MQ9_NKEY": NKEY}, [], "eve.in"),
+            ({}, ["--nkey", str(seed)], "eve.in"),
+        ]
+        for number, (variables, flags, own) in enumerate(ways):
+            with monkeypatch.context() as set_here:
+                for name, value in variables.items():
+                    set_here.setenv(name, value)
+                async with Client(on_standard_input(broker.url, *flags)) as client:
+                    await ask(client, "send_message", address=own, body=f"mail {number}")
+                    [given] = (await ask(client, "fetch_messages", address=own))["messages"]
+                    assert given["body"] == f"mail {number}"
+                    await ask(
+                        client, "acknowledge_messages", address=own, msg_ids=[given["msg_id"]]
+                    )
+                    [other] = {"bob.in", "eve.in"} - {own}
+                    denied = await refused(client, "fetch_messages", address=other)
+                    assert "credentials do not allow" in denied
+        wrong = on_standard_input(broker.url, "--user", "bob", "--password", "wrong")
+        stranger = await asyncio.create_subprocess_exec(
+            wrong.command,
+            *wrong.args,
+            env=wrong.env,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        _, said = await stranger.communicate()
+        assert stranger.returncode == 3
+        assert b"refused the connection" in said
+
+
 async def test_over_http_every_caller_has_its_own_rights(tmp_path: Path) -> None:
     with Broker(USERS, folder=tmp_path) as broker, over_http(broker.url) as url:
         with mq9.sync.Client(broker.url, user="root", password="r") as root:
@@ -302,7 +353,7 @@ def test_the_inspector_lists_and_calls_tools(mq9_url: str) -> None:
     installed = ROOT / ".build/npm/node_modules/.bin"
     inspector = shutil.which("mcp-inspector", path=f"{installed}:{os.environ['PATH']}")
     if inspector is None:
-        pytest.skip("needs mcp-inspector: make npm-tools")
+        skip_without_npm_tools()
     command = [inspector, "--cli", sys.executable, "-m", "mq9", "mcp", "-s", mq9_url]
     for options, expected in (
         (["--method", "tools/list"], '"fetch_messages"'),
