@@ -20,6 +20,8 @@ from mq9.sync.portal import Portal
 
 Tool = Callable[..., Coroutine[Any, Any, str]]
 
+__all__ = ["Toolkit"]
+
 
 class Toolkit:
     """The tools of one agent; it connects at the first call.

@@ -29,6 +29,8 @@ from mq9.client.handlers import call, threads_for
 from mq9.client.tasks import end_tasks
 from mq9.errors import BrokerUnavailable, ClientClosed, InvalidField, Mq9Error, RequestTimeout
 
+__all__ = ["DeadLetter", "MQClient", "NoQueue", "Task", "TaskRefused"]
+
 SCHEMA = "hanzo.mq.v1"
 REPLY_TO = "Hanzo-Reply-To"
 

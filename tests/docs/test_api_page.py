@@ -9,7 +9,13 @@ from tests.pages import ROOT
 from mq9.sync import Client
 
 PAGE = (ROOT / "docs/api.md").read_text("utf-8")
-MODULES = ("", ".sync", ".errors", ".store", ".testing", ".langchain", ".compat", ".local")
+
+
+def modules() -> list[str]:
+    """All that pages and examples import from."""
+    shown = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.py")]
+    text = "".join(file.read_text("utf-8") for file in shown)
+    return sorted(set(re.findall(r"^ *(?:from|import) (mq9(?:\.\w+)?)\b", text, re.MULTILINE)))
 
 
 def documented() -> list[object]:
@@ -22,15 +28,17 @@ def documented() -> list[object]:
 
 
 def test_everything_that_can_be_imported_is_on_the_page() -> None:
-    pytest.importorskip("langchain_core")
+    for extra in ("langchain_core", "pyspark"):
+        pytest.importorskip(extra)
     known = documented()
-    for name in MODULES:
-        module = importlib.import_module(f"mq9{name}")
-        exported = getattr(module, "__all__", ["Toolkit"])
+    assert {"mq9", "mq9.sync", "mq9.queues", "mq9.spark", "mq9.compat"} < set(modules())
+    for name in modules():
+        module = importlib.import_module(name)
+        exported = module.__all__
         values = {each: getattr(module, each) for each in exported}
         wanted = {each: value for each, value in values.items() if callable(value)}
         assert [each for each, value in wanted.items() if value not in known] == [], name
-        assert f"\n## mq9{name}\n" in PAGE
+        assert f"\n## {name}\n" in PAGE
     assert len(known) == len(set(map(id, known)))
 
 
