@@ -1,15 +1,19 @@
 """Configurations that pages show are accepted, and those of TLS and secrets do what is said."""
 
+import contextlib
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import trustme
+from tests.manage.conftest import free_port
 from tests.pages import ROOT, blocks, environment_in, run_as_printed
-from tests.peers import NATS_SERVER_BINARY, Serve
+from tests.peers import NATS_SERVER_BINARY, Serve, until
 
 from mq9.config import loads
 
@@ -71,6 +75,44 @@ def test_a_configuration_of_a_page_is_accepted(config: str, tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout
     assert "valid" in done.stdout
     assert "[WRN]" not in done.stdout
+
+
+@pytest.mark.parametrize("line", blocks("docs/configuration.md", "")[0].splitlines())
+def test_a_broker_starts_as_the_page_prints_it(line: str, tmp_path: Path) -> None:
+    port, other = free_port(), free_port()
+    (tmp_path / "server.conf").write_text(f"listen: 127.0.0.1:{port}\n")
+    shown, _, said = line.partition("#")
+    command = shown.replace("4223", str(other)).replace("/srv/mq9", str(tmp_path / "srv"))
+    environment = environment_in(tmp_path)
+    if "test the file and exit" in said:
+        subprocess.run(shlex.split(command), cwd=tmp_path, env=environment, check=True)
+        return
+    flags = ["--ports_file_dir", str(tmp_path)]
+    with subprocess.Popen(
+        [*shlex.split(command), *flags], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL
+    ) as server:
+        try:
+
+            def ready() -> str | None:
+                assert server.poll() is None
+                for file in tmp_path.glob("mq9_*.ports"):
+                    with contextlib.suppress(ValueError):
+                        return str(json.loads(file.read_text("utf-8"))["nats"][0])
+                return None
+
+            ready_at = str(until(ready, "the broker is ready", 60))
+            found = int(ready_at.rpartition(":")[2])
+        finally:
+            server.terminate()
+    assert server.returncode == 0
+    if "settings of a file" in said:
+        assert found == port
+    elif "flags alone" in said:
+        assert found == other
+        assert (tmp_path / "srv").is_dir()
+    else:
+        assert "flags override the file" in said
+        assert found not in {port, other}
 
 
 def test_secrets_of_the_environment_get_into_a_configuration() -> None:

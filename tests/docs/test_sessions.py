@@ -64,32 +64,61 @@ PROGRAMS = {
 # Commands are those of the test above, configurations those of test_configurations.py.
 OTHERS = {"", "bash", "conf", "console", "hocon", "sh"}
 
-# What commands that nobody runs begin with, and why nobody does.
-INSTALLS = "installs: `make test-wheel` does it, with the wheel and with the clone"
+# Lines that this file does not type in, and what does or why nothing does; `*` stands for the rest.
+BUILT = "`make test-wheel` installs the wheel and, from the clone, `.[manage]`"
+EXTRA = "the tests of the extra run with what `make setup` installed of it"
+MACHINE = "changes the whole machine; tests/manage/test_deploy.py reads the unit"
+CLUSTER = "needs a cluster; tests/manage/test_deploy.py checks what is applied"
+FOLDERS = "tests/docs/test_operator_pages.py does it, in other folders"
+LAKE = "tests/spark/test_lake_commands.py types in what the page begins with"
+MINUTES = "takes minutes; a part of CI of its own"
+FLAGS = "tests/docs/test_configurations.py starts a broker with each"
 NOT_RUN = {
-    "python3 -m venv env": INSTALLS,
-    "pip install": INSTALLS,
-    "docker build": "needs a daemon",
-    "sudo python3": "installs for the whole machine; tests/manage/test_deploy.py reads the unit",
-    "kubectl": "needs a cluster; tests/manage/test_deploy.py checks what is applied",
-    "make serve": "the same as `make setup`, which every run begins with",
-    "$ mq9 serve": "shows what the log begins with",
+    "python3 -m venv env": BUILT,
+    ". env/bin/activate": BUILT,
+    "pip install .": BUILT,
+    "pip install '.[manage]'": BUILT,
+    "pip install dist/mq9-*.whl": BUILT,
+    "pip install '.[langchain]'": EXTRA,
+    "pip install '.[mcp]'": EXTRA,
+    "pip install '.[semantic]'": EXTRA,
+    "pip install '.[spark]'": EXTRA,
+    "docker build *": "needs a daemon",
+    "docker run *": "needs a daemon",
+    "sudo *": MACHINE,
+    "kubectl *": CLUSTER,
+    "make serve": "the same as `make setup`, which every run begins with, and `mq9 serve`",
+    "make test": "runs this",
+    "make help": "prints the targets",
     "mq9 serve": "starts the broker that the commands after it are run with",
-    "mq9 mcp": "tests/mcp starts it so",
-    "npx @modelcontextprotocol/inspector": "tests/mcp calls it, where it is installed",
-    "mq9 cluster status": "has addresses of machines; tests/docs/test_operator_pages.py runs it",
-    "mq9 cluster seed": "tests/docs/test_operator_pages.py does it, in other folders",
-    "mq9 cluster leave": "the same",
-    "mq9 cluster reseed": "the same",
-    "mq9 agent find": "docs/cli.md has the same command, with what it prints",
-    "mq9 traces": "needs a collector; tests/manage/test_traces.py has one",
-    "spark-submit": "needs a cluster; tests/spark/test_cluster.py runs the job on one",
-    "make faults": "takes minutes; a part of CI of its own",
-    "make bench": "takes an hour; tests/integration/test_bench_* run short ones",
+    "mq9 serve -js -sd ./data": "the same, with flags that SESSIONS has",
+    "mq9 serve --data fresh": "the same; tests/docs/test_protocol_page.py has a fresh folder",
+    "mq9 serve -c server.conf": FLAGS,
+    "mq9 serve -p 4223 --data /srv/mq9": FLAGS,
+    "mq9 serve -c server.conf -p -1": FLAGS,
+    "mq9 serve -c server.conf -t": FLAGS,
+    "mq9 mcp --http 127.0.0.1:8056": "tests/mcp starts it so",
+    "npx @modelcontextprotocol/inspector *": "tests/mcp calls it, where it is installed",
+    "mq9 cluster status *": "has addresses of machines; test_operator_pages.py runs it",
+    "mq9 cluster seed *": FOLDERS,
+    "mq9 cluster join *": FOLDERS,
+    "mq9 cluster leave *": FOLDERS,
+    "mq9 cluster reseed *": FOLDERS,
+    "mq9 agent find *": "docs/cli.md has the same commands, with what they print",
+    "mq9 traces *": "needs a collector; tests/manage/test_traces.py has one",
+    "mq9 export --data mq9-data --out export": LAKE,
+    "mq9 lake *": LAKE,
+    "spark-submit *": "needs a cluster; tests/spark/test_cluster.py runs the job on one",
+    "make faults *": MINUTES,
+    "make faults": MINUTES,
+    "./scripts/mount-lazyfs.sh *": "LazyFS, which drops what was not synced; needs FUSE",
+    "mkdir /mnt/lazy/mq9": "the same",
 }
+# Where a block is something to type in: any of its lines begins like this.
 A_COMMAND = re.compile(
-    r"^(?:\$ )?(?:[A-Z_0-9]+=\S+ )*(?:mq9|nats|pip|pipx|python3?|npx|docker|cp|mkdir|spark-submit|"
-    r"curl|kill|make|sudo|kubectl)\b(?! *[:={(])"
+    r"^(?:\$ )?(?:[A-Z_0-9]+=\S+ )*(?:(?:mq9|nats|pip|pipx|python3?|npx|docker|cp|mkdir|"
+    r"spark-submit|curl|kill|make|sudo|kubectl|zos-mq|go|npm|git)\b|\./\S+ )(?! *[:={(])",
+    re.MULTILINE,
 )
 
 
@@ -130,29 +159,52 @@ def test_a_backup_is_made_and_looked_at(serve: Serve, tmp_path: Path) -> None:
 
 
 def commands_of(page: Path) -> list[tuple[str, str]]:
-    """Blocks that a reader types in: the language and the first command of each."""
+    """Blocks that a reader types in: the language, and each line of it that is a command."""
     text = page.read_text("utf-8")
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
     return [
-        (language, block)
+        (language, line)
         for language, block in found
-        if language in {"", "console", "sh", "bash", "text"} and A_COMMAND.match(block)
+        if language in {"", "console", "sh", "bash", "text"} and A_COMMAND.search(block)
+        for line in typed_in(block)
     ]
 
 
+def typed_in(block: str) -> list[str]:
+    """The commands of a block, without comments; one that goes on in the next line is one."""
+    lines = re.sub(r"\\\n *", "", block).splitlines()
+    if block.startswith("$ "):
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    commands = [re.sub(r"(?:^|\s+)#.*", "", line).strip() for line in lines]
+    return [command for command in commands if command]
+
+
+def test_every_line_of_a_block_counts() -> None:
+    block = "mq9 a --b \\\n    --c  # why\n\n# nothing\n./scripts/d e\n"
+    assert typed_in(block) == ["mq9 a --b --c", "./scripts/d e"]
+    assert typed_in("$ mq9 serve\n[1] ready\n$ kill 1\n") == ["mq9 serve", "kill 1"]
+
+
 def test_every_command_of_every_page_is_run_or_says_why_not() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    pages = [ROOT / "README.md", ROOT / "examples/README.md", *(ROOT / "docs").rglob("*.md")]
     assert len(pages) > 40
     missing: list[str] = []
+    needless = set(NOT_RUN)
     for page in pages:
         name = str(page.relative_to(ROOT))
-        for language, block in commands_of(page):
+        for language, command in commands_of(page):
             if language == "console":
                 assert name in SESSIONS or name in ELSEWHERE, name
-            else:
-                known = any(block.startswith(first) for first in NOT_RUN)
-                missing += [] if known else [f"{name}: {block.splitlines()[0]}"]
+                continue
+            known = [
+                each
+                for each in NOT_RUN
+                if command == each or (each[-1] == "*" and command.startswith(each[:-1]))
+            ]
+            needless -= set(known)
+            missing += [] if known else [f"{name}: {command}"]
     assert missing == []
+    assert needless == set()
     for page_name, runner in ELSEWHERE.items():
         assert Path(page_name).name in (ROOT / runner).read_text("utf-8"), page_name
 

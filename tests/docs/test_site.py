@@ -3,6 +3,7 @@
 import re
 import runpy
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.pages import ROOT
@@ -60,15 +61,99 @@ def test_every_extra_is_in_the_table_of_extras() -> None:
     assert sorted(named) == sorted(project["optional-dependencies"])
 
 
+def written() -> list[Path]:
+    """Every page, those of the repository too."""
+    named = (
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "examples/README.md",
+        "benches/README.md",
+    )
+    return [*(ROOT / name for name in named), *sorted(DOCS.rglob("*.md"))]
+
+
 def test_prose_has_short_lines() -> None:
     # Tables, code and what `make bench` and `make faults` write are as wide as they are.
-    sources = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
-    for page in [*sources, *DOCS.rglob("*.md")]:
+    for page in written():
         text = page.read_text("utf-8")
         for wide in (r"^ *```.*?^ *```$", r"^<!-- (\w+): written by .*?^<!-- end of \1 -->$"):
             text = re.sub(wide, "", text, flags=re.MULTILINE | re.DOTALL)
         long = [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
         assert not long, page
+
+
+# A sentence of more words than this is long. Of a hundred sentences of a page, so many may be.
+LONG_WORDS = 20
+LONG_PER_CENT = 15
+# Pages that have more. The list only shrinks, and so do its numbers.
+MORE_LONG = {
+    "CHANGELOG.md": 17,
+    "docs/benchmarks.md": 24,
+    "docs/decisions/0003-deliveries-are-durable.md": 27,
+    "docs/decisions/0004-failed-writes.md": 33,
+    "docs/decisions/0006-one-call-per-round.md": 18,
+    "docs/decisions/0008-operators-are-named.md": 19,
+    "docs/decisions/0009-answers-are-for-those-who-asked.md": 23,
+    "docs/decisions/0010-agents-are-messages-searched-elsewhere.md": 26,
+    "docs/decisions/0011-embedders.md": 32,
+    "docs/decisions/0013-tables-from-sets.md": 25,
+    "docs/decisions/0014-faults-from-outside.md": 24,
+    "docs/decisions/0015-captures-share.md": 26,
+    "docs/decisions/0016-nearest-in-two-passes.md": 19,
+    "docs/decisions/0017-checkpoints-are-small-and-slow.md": 24,
+    "docs/decisions/0018-few-places-per-message.md": 29,
+    "docs/decisions/0024-lives-in-arrow.md": 25,
+    "docs/pages.md": 50,
+}
+
+
+def sentences(text: str) -> Iterator[int]:
+    """How many words each sentence has, outside of tables, headings and code."""
+    for wide in (r"^ *```.*?^ *```$", r"^<!-- (\w+): written by .*?^<!-- end of \1 -->$"):
+        text = re.sub(wide, "\n\n", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"`[^`]*`", "x", text)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"^(?:[#<|].*|[-*] |\d+\. |> )", "\n\n", text, flags=re.MULTILINE)
+    for paragraph in re.split(r"\n\s*\n", text):
+        for sentence in re.split(r"(?<=[.!?:])[\"*)]*\s+", paragraph):
+            if words := re.findall(r"[\w'-]+", sentence):
+                yield len(words)
+
+
+def test_sentences_are_counted() -> None:
+    page = "# A long heading\n\nOne two `three four`. Five\nsix:\n\n- [seven](x.md) eight\n- nine\n"
+    assert list(sentences(page)) == [3, 2, 2, 1]
+
+
+def test_most_sentences_are_short() -> None:
+    found = {}
+    for page in written():
+        words = list(sentences(page.read_text("utf-8")))
+        share = 100 * sum(count > LONG_WORDS for count in words) / max(len(words), 1)
+        found[page.relative_to(ROOT).as_posix()] = round(share)
+    allowed = {name: MORE_LONG.get(name, LONG_PER_CENT) for name in found}
+    assert {name: share for name, share in found.items() if share > allowed[name]} == {}
+    assert {name for name in MORE_LONG if found[name] <= LONG_PER_CENT} == set(), "take them out"
+
+
+def test_a_block_that_nobody_has_measured_says_so() -> None:
+    block_of = re.compile(
+        r"^<!-- (\w+): written by .*? -->$(.*?)^<!-- end of \1 -->$", re.DOTALL | re.MULTILINE
+    )
+    found = 0
+    for page in DOCS.rglob("*.md"):
+        text = page.read_text("utf-8")
+        for name, block in block_of.findall(text):
+            found += 1
+            assert block.strip(), f"{page.name}: {name} is empty; say that it is not measured yet"
+    assert found > 20
+
+
+def test_a_release_does_not_go_where_another_project_has_the_name() -> None:
+    workflow = (ROOT / ".github/workflows/release.yml").read_text("utf-8")
+    assert "pypi" not in workflow.lower()
+    assert "gh release create" in workflow
 
 
 def without_code(page: Path) -> str:
@@ -86,9 +171,8 @@ def anchors(page: Path) -> set[str]:
 
 def test_links_lead_somewhere() -> None:
     # The site checks those between its pages; these are also of files that are no part of it.
-    sources = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
     wrong = []
-    for page in [*sources, ROOT / "examples" / "README.md", *DOCS.rglob("*.md")]:
+    for page in written():
         links = re.findall(r'(?:\]\(\s*|src="|srcset=")([^)\s"]+)', without_code(page))
         for link in links:
             name, _, anchor = link.partition("#")

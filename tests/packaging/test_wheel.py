@@ -5,16 +5,20 @@ against the one that runs the tests. Everything happens in other processes, in a
 that nothing of the source tree is importable by accident.
 """
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 PYTHON = Path(os.environ.get("MQ9_TEST_PYTHON", sys.executable))
+# What was installed besides, where it is known.
+EXTRAS = os.environ.get("MQ9_TEST_EXTRAS")
 COMMAND = PYTHON.with_name("mq9")
 
 
@@ -91,6 +95,37 @@ def test_serve_runs_until_it_is_told_to_stop() -> None:
             server.kill()
     assert list(Path().glob("mq9_*.ports")) == []
     assert Path("mq9-data").is_dir()
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8055"])
+def test_the_page_is_served_where_its_extra_is_installed(address: str) -> None:
+    """As the README has it: without a configuration, with `mq9[manage]`, nothing else."""
+    if EXTRAS is None:
+        pytest.skip("this environment has whatever tests need")
+    with subprocess.Popen(
+        [COMMAND, "serve", "-a", "127.0.0.1", "-p", "-1"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            assert server.stderr is not None
+            if "manage" not in EXTRAS:
+                assert any(
+                    "No management page: pip install 'mq9[manage]'" in x for x in server.stderr
+                )
+                return
+            assert any(f"Starting management on {address}" in line for line in server.stderr)
+            end = time.monotonic() + 60
+            page = b""
+            while not page:
+                assert time.monotonic() < end
+                with contextlib.suppress(OSError), urllib.request.urlopen(address) as answer:
+                    page = answer.read()
+                time.sleep(0.05)
+            assert b"<title>mq9" in page
+        finally:
+            server.terminate()
 
 
 def test_serve_says_in_one_line_why_it_cannot_start() -> None:

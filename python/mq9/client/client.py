@@ -12,7 +12,7 @@ import ssl
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack, cast
+from typing import Any, Literal, Self, Unpack, cast
 
 from nats.aio.client import Client as Nats
 
