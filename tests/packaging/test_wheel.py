@@ -8,6 +8,7 @@ that nothing of the source tree is importable by accident.
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -97,35 +98,38 @@ def test_serve_runs_until_it_is_told_to_stop() -> None:
     assert Path("mq9-data").is_dir()
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:8055"])
-def test_the_page_is_served_where_its_extra_is_installed(address: str) -> None:
-    """As the README has it: without a configuration, with `mq9[manage]`, nothing else."""
+def test_the_page_is_served_where_its_extra_is_installed() -> None:
+    """As the README has it, `mq9 serve` and nothing else, but on ports of this test."""
     if EXTRAS is None:
         pytest.skip("this environment has whatever tests need")
-    with subprocess.Popen(
-        [COMMAND, "serve", "-a", "127.0.0.1", "-p", "-1"],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as server:
+    port, page_port = free_port(), free_port()
+    address = f"127.0.0.1:{page_port}"
+    Path("mq9.conf").write_text(f'mq9 {{ management {{ listen: "{address}" }} }}')
+    flags = ["-a", "127.0.0.1", "-p", str(port), "-c", "mq9.conf"]
+    log, page = Path("serve.log"), b""
+    with (
+        log.open("wb") as stderr,
+        subprocess.Popen([COMMAND, "serve", *flags], stderr=stderr) as server,
+    ):
         try:
-            assert server.stderr is not None
-            if "manage" not in EXTRAS:
-                assert any(
-                    "No management page: pip install 'mq9[manage]'" in x for x in server.stderr
-                )
-                return
-            assert any(f"Starting management on {address}" in line for line in server.stderr)
             end = time.monotonic() + 60
-            page = b""
-            while not page:
-                assert time.monotonic() < end
-                with contextlib.suppress(OSError), urllib.request.urlopen(address) as answer:
-                    page = answer.read()
+            while "manage" in EXTRAS and not page:
+                assert time.monotonic() < end, log.read_text("utf-8")
+                with contextlib.suppress(OSError):
+                    page = urllib.request.urlopen(f"http://{address}").read()
+            while "Server is ready" not in log.read_text("utf-8"):
+                assert time.monotonic() < end, log.read_text("utf-8")
                 time.sleep(0.05)
-            assert b"<title>mq9" in page
         finally:
             server.terminate()
+    missing = "No management page: pip install 'mq9[manage]'"
+    assert (missing in log.read_text("utf-8")) == ("manage" not in EXTRAS)
+    assert (b"<title>mq9" in page) == ("manage" in EXTRAS)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
 
 
 def test_serve_says_in_one_line_why_it_cannot_start() -> None:

@@ -2,14 +2,19 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.pages import blocks, environment_in
 from tests.spark.rows import Log
 from tests.spark.test_stream_for_months import piece
+
+from mq9.sync import Client
+from mq9.testing import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +35,40 @@ def lake(*words: str | Path) -> "subprocess.CompletedProcess[str]":
         check=False,
         env=os.environ | AWAY,
     )
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_page_begins_with_commands_that_work(tmp_path: Path) -> None:
+    with Broker(folder=tmp_path) as broker, Client(broker.url) as client:
+        client.create_mailbox("in")
+        client.send("in", "one", priority="urgent")
+        client.ack(*client.fetch("in", group="g", deliver="earliest"))
+    (tmp_path / "data").rename(tmp_path / "mq9-data")
+    install, *commands = blocks("docs/spark.md", "sh")[0].splitlines()
+    assert install.startswith("pip install '.[spark]'")
+    assert len(commands) == 4
+    printed = ""
+    for line in commands:
+        command = shlex.split(line, comments=True)
+        small = SMALL if "lake" in command else ()
+        done = subprocess.run(
+            [*command, *small],
+            cwd=tmp_path,
+            env=environment_in(tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=END_S,
+            check=False,
+        )
+        assert done.returncode == 0, (line, done.stderr)
+        if "query" in command:
+            printed = done.stdout
+    assert [line.split() for line in printed.splitlines()] == [
+        ["priority", "sum(late)"],
+        ["urgent", "0"],
+    ]
+    assert (tmp_path / "export-tables/sla").is_dir()
+    assert (tmp_path / "report/report.html").is_file()
 
 
 @pytest.fixture(scope="module")
