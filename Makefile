@@ -121,6 +121,10 @@ chromium: ## Install Debian's Chromium and Prometheus, which the tests of the pa
 pictures: $(DEVELOPED) ## Take the pictures of the page that the docs show; needs Chromium, takes two minutes
 	$(BIN)/python -m tests.browser.pictures docs/img $(ARGS)
 
+.PHONY: site-pictures
+site-pictures: $(DEVELOPED) docs ## Take pictures of the site on a wide and a narrow screen, into .build/pictures
+	$(BIN)/python -m tests.browser.site_pictures .build/pictures
+
 .PHONY: postgres
 postgres: ## Install Debian's PostgreSQL, which the tests of copied dead letters start
 	$(if $(filter 0,$(shell id -u)),,sudo) apt-get install --yes --no-install-recommends postgresql
