@@ -1,4 +1,4 @@
-"""How what stays until the process ends is imported."""
+"""Imports modules that stay until the process ends."""
 
 import gc
 from collections.abc import Iterator

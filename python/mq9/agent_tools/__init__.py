@@ -1,4 +1,4 @@
-"""What a language model can do with mail, whatever framework calls it."""
+"""The tools with which a language model uses mail, whatever framework calls them."""
 
 from mq9.agent_tools.tools import AgentTools, ToolFailure, translated
 

@@ -1,4 +1,4 @@
-"""How much a model is shown: a short line of each message or card, the rest while tokens last.
+"""Token budgets: a short line of each message or card, and bodies while tokens last.
 
 Whoever sends decides how long a body, a header or a card is, so all of it counts. Tokens are
 estimated, a little high for most texts: a model's own count is not known here.

@@ -1,4 +1,4 @@
-"""How a command ends: the exit codes scripts can rely on."""
+"""The exit codes of commands, which scripts can rely on."""
 
 OK = 0
 REFUSED = 1

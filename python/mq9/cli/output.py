@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs.
+"""Output of commands: tables for people, JSON for programs.
 
 Whatever comes from somebody else is made visible first: nothing in a name, a key or a payload can
 move the cursor, ring the bell, turn the direction of writing or look like another row.

@@ -1,4 +1,4 @@
-"""What a consumer has in hand: messages it was given and has not settled, each under a name.
+"""The messages that a consumer was given and has not settled, each under a name.
 
 A member that fetches again is given again what it holds. So a consumer that fetches while it
 works does so under another of its names, one that holds nothing.

@@ -1,4 +1,4 @@
-"""Which exception stands for what a broker answered: a header says so, the text is for people."""
+"""Maps refusals of a broker to exceptions, by a header; their text is for people."""
 
 from collections.abc import Mapping
 

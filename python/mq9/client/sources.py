@@ -1,4 +1,4 @@
-"""What can be subscribed to: which subject it is, what comes twice, what the broker gives again.
+"""Sources of subscriptions: their subjects, their duplicates, and their replay.
 
 One class for each way of reading. Knows nothing of connections.
 """

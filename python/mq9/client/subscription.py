@@ -1,4 +1,4 @@
-"""What a broker pushes, for a program: an iterator, or a handler that is called.
+"""Pushed messages for a program: an iterator, or a handler that is called.
 
 Owns what has arrived and was not handed out yet, when a message counts as done, and the way back
 after the connection broke. What a duplicate is, and what the broker gives again, is the source's.

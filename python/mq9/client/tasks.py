@@ -1,4 +1,4 @@
-"""How tasks of the client's own end.
+"""Ends tasks of the client's own.
 
 Must not know what the tasks do.
 """

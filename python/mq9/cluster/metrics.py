@@ -1,4 +1,4 @@
-"""What a node of a cluster is at, as metrics: every node has them, whether it leads or not."""
+"""Metrics of a node of a cluster, whether it leads or not."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What commands need of the server around them, and no more."""
+"""The parts of the server that commands need, and no more."""
 
 from collections.abc import Mapping
 from typing import Protocol

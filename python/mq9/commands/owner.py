@@ -1,4 +1,4 @@
-"""Who may remove, empty or change a mailbox: whoever has its token, and operators.
+"""Ownership of mailboxes: the token, or an operator, allows to remove, empty or change one.
 
 To know the address is not enough: senders know it too.
 """

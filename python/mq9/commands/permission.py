@@ -1,4 +1,4 @@
-"""What a client may do, beyond publishing the request, which the broker has checked by then.
+"""Permissions of a client beyond publishing the request, which the broker has checked.
 
 The commands for operators are for users whose permissions name them, and for local clients: a
 client that may publish anything was never given the addresses of others. And a permission counts

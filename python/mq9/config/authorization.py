@@ -1,4 +1,4 @@
-"""Who may connect: users, tokens, accounts.
+"""Users, tokens and accounts of a configuration.
 
 Owns the `authorization` and `accounts` blocks and what contradicts itself in them.
 """

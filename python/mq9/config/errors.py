@@ -1,4 +1,4 @@
-"""What went wrong in a configuration, and where."""
+"""Errors of a configuration, with their place."""
 
 
 class ConfigError(Exception):

@@ -1,4 +1,4 @@
-"""What the jobs in the folder `spark` have in common on the command line."""
+"""Command-line arguments that the jobs in the folder `spark` share."""
 
 import argparse
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""Where mailboxes and groups stood at the end of each day: what the next days go on from.
+"""The state of mailboxes and groups at the end of each day, from which the next days go on.
 
 Running sums, such as the depth of a mailbox, need all that was before. With a balance for each day
 only the days from the first change on are made again. A balance has what is open or recent, so it

@@ -1,4 +1,4 @@
-"""How rows travel between tasks: as blobs of Arrow, each for one bucket, which Spark never unpacks.
+"""Rows between tasks: blobs of Arrow, each for one bucket, which Spark never unpacks.
 
 Spark moves few large rows instead of many small ones; all that looks into them is Arrow and numpy.
 Runs in Spark's Python workers.

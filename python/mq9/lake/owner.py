@@ -1,4 +1,4 @@
-"""Who keeps a folder of tables: `build`, or one stream, and how far that stream is.
+"""The owner of a folder of tables: `build`, or one stream and its position.
 
 A stream goes on from what it left in the tables. On tables of somebody else, or on older ones of
 its own, it would lose what came before, so it does not begin. Nor does `build` on a stream's.

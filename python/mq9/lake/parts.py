@@ -1,4 +1,4 @@
-"""What the messages of one hour add to the tables: small rows that later hours never change.
+"""Parts of tables from the messages of one hour: small rows that later hours never change.
 
 A cohort is the messages sent in one hour. Everything about it follows from its own rows of
 `message_lifecycle`, so when rows of a cohort change only its parts are made again. Sums are of

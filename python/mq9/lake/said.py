@@ -1,4 +1,4 @@
-"""What messages say of themselves: who sent them, where answers go, what they belong to and cost.
+"""Facts in messages: their sender, reply address, conversation and cost.
 
 Agents say so in headers or, if the payload is a JSON object, in its fields. Headers come first.
 Columns of Arrow in, columns of Arrow out.

@@ -1,4 +1,4 @@
-"""Which tables follow from single hours, and how their files are written beside the lives.
+"""Tables that follow from single hours, and their files beside the lives.
 
 The task that writes all lives of an hour writes its tables too. Where the lives of an hour are
 several files, their tasks hand on summaries, and one task puts those together.

@@ -1,4 +1,4 @@
-"""Which hours a micro-batch touches: those in which the messages were sent that it tells about.
+"""The hours that a micro-batch touches: those in which its messages were sent.
 
 New messages say so themselves. The hour of an older message is found by its id: ids of a mailbox
 count up, so the messages of an hour are a range of ids. The state of a stream is these ranges, for

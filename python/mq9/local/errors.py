@@ -1,4 +1,4 @@
-"""What can go wrong with a file queue."""
+"""Errors of a file queue."""
 
 
 class QueueError(Exception):

@@ -1,4 +1,4 @@
-"""What a queue is told from outside: names, topics, lifetimes, and the environment's variables.
+"""Settings of a queue: names, topics, lifetimes, and the environment's variables.
 
 Owns what is allowed. Must not know files.
 """

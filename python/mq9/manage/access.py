@@ -1,4 +1,4 @@
-"""Who is asking, and what they may do.
+"""Identifies the caller of a request, and what it may do.
 
 Owns sessions, and the refusals that keep other web sites out: host names, origins and tokens. What
 a user may do is the broker's to say: each user has a connection of their own to it.

@@ -1,4 +1,4 @@
-"""What all paths of the REST interface share: who asks, what they may, and the note of a change."""
+"""Shared by all paths of the REST interface: the caller, its rights, and the note of a change."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

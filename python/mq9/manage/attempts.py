@@ -1,4 +1,4 @@
-"""How often passwords may be tried.
+"""Limits how often passwords are tried.
 
 Owns counts of attempts by address, and by address and user: behind a proxy all clients have one
 address, and one who guesses must not keep the others out.

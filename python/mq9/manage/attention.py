@@ -1,4 +1,4 @@
-"""What needs attention now, in the order in which an operator should look.
+"""Finds what needs attention now, in the order in which an operator should look.
 
 Owns the order and the words. A mailbox that no group reads is normal: its agent is away.
 """

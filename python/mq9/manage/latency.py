@@ -1,4 +1,4 @@
-"""How long syncs and commits take: what the broker counts, as quantiles.
+"""Durations of syncs and commits: counts of the broker, as quantiles.
 
 Owns the arithmetic. Counts are those of each bucket alone, and grow as long as the broker lives.
 """

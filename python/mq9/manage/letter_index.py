@@ -1,4 +1,4 @@
-"""Which dead letters there are: read from the mailboxes that they go to, when these change.
+"""The index of dead letters, read from their mailboxes when these change.
 
 Owns the list of those that nobody has dealt with. Reads each message once, a few pages at a time,
 and looks again at what it has only if some of it has gone without a word.

@@ -1,4 +1,4 @@
-"""What the broker holds, as this process knows it: a row for each mailbox, in columns.
+"""This process's copy of the broker's state: a row for each mailbox, in columns.
 
 Owns numbers, order and search. A row lies where the broker's own slot lies, so that a change costs
 the same whether there are ten mailboxes or a million. Knows neither the broker nor the page.

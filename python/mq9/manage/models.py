@@ -1,4 +1,4 @@
-"""What the REST interface takes and gives, as its OpenAPI document says it."""
+"""Requests and replies of the REST interface, as its OpenAPI document has them."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""What is told of a queue and of a group, as values.
+"""Values that describe a queue or a group.
 
 Knows neither where they come from nor who is shown them.
 """

@@ -1,4 +1,4 @@
-"""How the numbers of the whole broker went in the last half hour.
+"""Numbers of the whole broker over the last half hour.
 
 Owns the points. A missing point is a gap, never a zero.
 """

@@ -1,4 +1,4 @@
-"""What `mq9 manage` can be told, by its command line and by the broker that starts it."""
+"""Settings of `mq9 manage`, from its command line and from the broker that starts it."""
 
 import argparse
 import os

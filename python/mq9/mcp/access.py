@@ -1,4 +1,4 @@
-"""Who is calling: every caller acts at the broker with credentials of its own.
+"""Identity of callers: each acts at the broker with credentials of its own.
 
 Over standard input there is one caller. Over HTTP the header `Authorization` of each request says
 who it is, and the broker decides what that user may do. The server has no rights to lend.

@@ -1,4 +1,4 @@
-"""What of a card a searcher would mean, as text: fields for the word index, and a text to embed.
+"""Text of a card for searches: fields for the word index, and a text to embed.
 
 Takes any JSON object; the fields of an A2A AgentCard get their place. Knows no index and no model.
 """

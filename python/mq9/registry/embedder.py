@@ -1,4 +1,4 @@
-"""What an embedder is, and which one the registry gets.
+"""The interface of embedders, and the choice of one for the registry.
 
 Knows no model: each has its own file in `embedders`, loaded only when it is chosen.
 """

@@ -1,4 +1,4 @@
-"""What the broker and its search worker say to each other: a small JSON head and raw bytes.
+"""Frames between the broker and its search worker: a small JSON head and raw bytes.
 
 A frame is two little-endian u32, the length of the head and that of the body, then both. Knows
 nothing of what is said.

@@ -1,5 +1,5 @@
-"""What the search worker is at, in memory that outlives it: which card it was reading when it died,
-and whether it still does anything.
+"""Progress of the search worker, in memory that outlives it: the card that it was reading when it
+died, and whether it still does anything.
 
 The broker makes it and hands it on; the worker writes, the broker reads. Knows nothing of cards.
 """

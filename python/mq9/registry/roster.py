@@ -1,4 +1,4 @@
-"""Who is registered: a small entry for each agent, and the sets that filters need.
+"""The registered agents: a small entry for each, and the sets that filters need.
 
 Owns when an agent counts as alive and when it expires. Cards are not here. Reads no clock, no
 store.

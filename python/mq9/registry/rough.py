@@ -1,5 +1,5 @@
-"""Which vectors may be among the nearest to one: all are compared in a byte per number, which is a
-quarter of the memory to go through, and none is left out that could be.
+"""Preselects vectors that may be nearest: compares a byte per number, a quarter of the memory.
+None is left out that could be one of them.
 
 A vector is a row of whole numbers times a scale, and something that was rounded away. How long that
 is tells how far a product may be off. Knows nothing of cards.

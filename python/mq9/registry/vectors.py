@@ -1,4 +1,4 @@
-"""Which cards are nearest to a vector: compares with all of them, which is exact.
+"""Finds the cards nearest to a vector: compares with all of them, which is exact.
 
 Up to a hundred thousand or so they are first compared in a byte per number, and then those that may
 be among the nearest in full; above that they are kept in half precision, which usearch compares

@@ -1,4 +1,4 @@
-"""Who a client is: users, tokens, nkeys, certificates, and clients without credentials.
+"""Authenticates clients: users, tokens, nkeys, certificates, and no credentials.
 
 Owns the decision, which nats-server's order of checks makes. Knows nothing of sockets; what a user
 may do with subjects is decided elsewhere.

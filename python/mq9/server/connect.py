@@ -1,4 +1,4 @@
-"""What a client says in CONNECT.
+"""The options of a client in CONNECT.
 
 Owns names, types and defaults of the options, as nats-server has them. Decides nothing.
 """

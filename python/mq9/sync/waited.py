@@ -1,4 +1,4 @@
-"""What brings one thing after the other, waited for: `with` it, then `for` over it."""
+"""Waits for one thing after the other: `with` it, then `for` over it."""
 
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar

@@ -1,4 +1,4 @@
-"""What the pictures need, fetched from the tables: sums of small tables, never single messages."""
+"""Numbers for the pictures: sums of small tables, never single messages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
