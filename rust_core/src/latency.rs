@@ -1,4 +1,4 @@
-//! How long something took, counted in a fixed number of buckets.
+//! Durations, counted in a fixed number of buckets.
 //!
 //! Owns the bounds of the buckets. Must not know what is measured, nor any clock.
 

@@ -1,4 +1,4 @@
-//! What happens in mailboxes, as JSON that a reply is made of.
+//! Activity of mailboxes, as JSON that a reply is made of.
 
 use mq9_core::latency::{BUCKETS, Latencies};
 use mq9_core::store::Activity;

@@ -1,4 +1,4 @@
-//! What a panic does to the process. Knows nothing of what panicked.
+//! Ends the process after a panic. Knows nothing of what panicked.
 //!
 //! A panic is a mistake in mq9: whatever was being changed is half changed. A server ends at once and recovers at
 //! its next start; a program that uses the store as a library gets an exception, and the store is of no use any more.

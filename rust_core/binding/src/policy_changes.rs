@@ -1,4 +1,4 @@
-//! What changes of a mailbox's policy: the values of a dictionary, by the names that the policy has in Python.
+//! Changes of a mailbox's policy: values of a dictionary, by the names that the policy has in Python.
 
 use std::collections::BTreeMap;
 

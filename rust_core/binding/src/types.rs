@@ -1,4 +1,4 @@
-//! What is known of a store, its mailboxes and groups, as Python sees it: frozen, without behaviour.
+//! Values about a store, its mailboxes and groups, as Python sees them: frozen, without behaviour.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! What one message of the stream holds: the records of a flush, or a word about who leads.
+//! One message of the stream: the records of a flush, or a word about who leads.
 //!
 //! ```text
 //! offset  size  field

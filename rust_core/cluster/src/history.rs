@@ -1,4 +1,4 @@
-//! What the stream holds, in short: who leads, and a digest of all batches.
+//! The stream in short: who leads, and a digest of all batches.
 //!
 //! A batch must come from whoever made the last claim before it, and a claim must begin a new term. With one append
 //! under way at a time nothing else can get into a stream that keeps its word, since each names the sequence before

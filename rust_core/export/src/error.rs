@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors of an export, and what to do about them.
 
 use std::io;
 

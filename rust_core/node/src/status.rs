@@ -1,4 +1,4 @@
-//! What a node says of itself, and what it has heard of the others.
+//! The status of a node, and what it has heard of the others.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

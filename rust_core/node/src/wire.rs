@@ -1,4 +1,4 @@
-//! What a NATS server says to a client, from bytes. Knows no socket.
+//! Parses what a NATS server sends to a client. Knows no socket.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! What the broker's thread tells whoever decides: a queue that it never waits for.
+//! Notices of the broker's thread to whoever decides: a queue that it never waits for.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,4 +1,4 @@
-//! What others want the thread of the broker to do: a queue, and the way to wait for an answer.
+//! Orders for the thread of the broker: a queue, and the way to wait for an answer.
 //!
 //! Whoever asks here never holds what the thread needs. The system may take the processor away from the asker at any
 //! moment; the thread goes on all the same.

@@ -1,4 +1,4 @@
-//! Which sockets can be read from or written to. Knows numbers, not connections.
+//! Waits for sockets that can be read or written. Knows numbers, not connections.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! Which calls of a [`FaultyDisk`](crate::FaultyDisk) fail, and how.
+//! Calls of a [`FaultyDisk`](crate::FaultyDisk) that fail, and how.
 //!
 //! Owns the faults asked for, the counts of calls and the space limit. Touches no disk.
 

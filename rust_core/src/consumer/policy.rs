@@ -1,4 +1,4 @@
-//! How a consumer behaves, as far as messages are concerned.
+//! The policy of a consumer, as far as messages are concerned.
 //!
 //! On disk it is a list of the fields that differ from the default, each a tag and a value: tags below 128 carry eight
 //! bytes, others a short text. A tag may come several times where there is a list. Tags are never reused.

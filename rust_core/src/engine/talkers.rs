@@ -1,4 +1,4 @@
-//! Who has talked lately: for one client alone the caller may wait for the disk.
+//! Clients that talked lately: for one client alone the caller may wait for the disk.
 
 use crate::front::ConnId;
 

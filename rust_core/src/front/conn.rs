@@ -1,4 +1,4 @@
-//! What the broker remembers of one connection.
+//! State that the broker keeps for one connection.
 
 use std::borrow::Cow;
 use std::sync::Arc;

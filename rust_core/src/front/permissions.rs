@@ -1,4 +1,4 @@
-//! What a client may publish and subscribe to.
+//! Subjects that a client may publish and subscribe to.
 
 use smallvec::{SmallVec, smallvec};
 

@@ -1,4 +1,4 @@
-//! What happens to connections because time passes: pings, and deadlines.
+//! Timers of connections: pings, and deadlines.
 
 use super::conn::Phase;
 use super::{ConnId, Event, Front};

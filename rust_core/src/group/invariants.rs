@@ -1,4 +1,4 @@
-//! What always holds of a group between two calls. For tests: it looks at everything.
+//! Invariants of a group between two calls. For tests: it looks at everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Which messages are out, and until when.
+//! Leases: the messages that are out, and until when.
 //!
 //! Owns the leases of a group, ordered by deadline. Volatile: nothing here is logged or stored. Does
 //! not know who holds a message, only its `msg_id`; whether a message is still under a lease is

@@ -1,4 +1,4 @@
-//! Who receives the messages of a group, and what each received in which order.
+//! Members of a group, and what each received in which order.
 //!
 //! Owns the table of members that hold deliveries. Knows nothing of levels, counts or leases: whether
 //! an entry of a member's order still stands is asked of the caller, who keeps the deliveries.

@@ -1,4 +1,4 @@
-//! What consumers say of messages, at the subjects that these carry.
+//! Acknowledgements of consumers, at the subjects that their messages carry.
 
 use serde::Deserialize;
 

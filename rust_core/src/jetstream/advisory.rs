@@ -1,4 +1,4 @@
-//! What the broker tells everybody who listens: that streams and consumers come and go, and what became of messages.
+//! Advisories to everybody who listens: streams and consumers come and go, messages are given up.
 
 use serde_json::{Value, json};
 

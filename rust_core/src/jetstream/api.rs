@@ -1,4 +1,4 @@
-//! Which request a subject means.
+//! Maps subjects to requests of the JetStream API.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! What was written to the own log and waits to go to the other nodes of a cluster.
+//! Records of the own log that wait to go to the other nodes of a cluster.
 //!
 //! Owns copies of records, without their frames: each node frames them anew. A log without an outbox, as on a single
 //! node, pays nothing. What concerns this node's files alone stays here: messages moved by compaction, and ties.

@@ -1,4 +1,4 @@
-//! When a sync begins: at once, or a moment later, so that it serves more.
+//! Decides when a sync begins: at once, or a moment later, so that it serves more.
 //!
 //! Clients that wait for their replies write again when they get them. A sync that begins while they
 //! are at it leaves them to the next one, and so each sync serves half of the clients. Owns only

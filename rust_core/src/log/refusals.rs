@@ -1,4 +1,4 @@
-//! Whether the disk takes what is new at the moment, why not, and how often it did not.
+//! Refused writes: whether the disk takes new ones now, why not, and how often it did not.
 //!
 //! A record that was refused is the measure: the log takes writes again when there is room for one as large, for
 //! the same purpose. Small acknowledgements, for which space is kept back, prove nothing about messages.

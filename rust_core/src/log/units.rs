@@ -1,4 +1,4 @@
-//! Which records count: of a unit all or none, and a rest only behind what it belongs to.
+//! Decides which records count: of a unit all or none, and a rest only behind what it belongs to.
 //!
 //! For readers of the log who change nothing and report nothing. Takes the records of one segment in order.
 

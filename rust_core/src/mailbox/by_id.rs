@@ -1,4 +1,4 @@
-//! What is kept of some ids, in their order, such that a copy costs next to nothing. Knows nothing of what it keeps.
+//! A map by id, in order, whose copy costs next to nothing. Knows nothing of what it keeps.
 //!
 //! A tree of nodes with at most [`MOST`] items, as a B-tree is. A copy shares all nodes with the map but the root, and a
 //! change copies what it still shares, a node for each level. So a checkpoint captures any number of entries by copying

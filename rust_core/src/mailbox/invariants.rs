@@ -1,4 +1,4 @@
-//! What always holds of a mailbox between two commands. For tests: it looks at everything.
+//! Invariants of a mailbox between two commands. For tests: it looks at everything.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What a mailbox does with its messages: kept from creation on, with the mailbox.
+//! The policy of a mailbox: kept from creation on, with the mailbox.
 //!
 //! On disk a policy is a list of the fields that differ from the default, each a tag and a value:
 //! tags below 128 carry eight bytes, others a short text. Tags are never reused.

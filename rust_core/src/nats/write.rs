@@ -1,4 +1,4 @@
-//! What the server writes to a client.
+//! Writes what the server sends to a client.
 
 /// A whole number as decimal text, without a heap.
 #[derive(Debug, Clone, Copy)]

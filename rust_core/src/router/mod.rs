@@ -1,4 +1,4 @@
-//! Who listens to a subject: subscriptions by subject, with wildcards and queue groups.
+//! Subscriptions by subject, with wildcards and queue groups.
 //!
 //! Owns subscriptions and the index over them. Must not know connections beyond their number, nor
 //! what a message is.

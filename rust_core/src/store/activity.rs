@@ -1,4 +1,4 @@
-//! What happens in mailboxes, for an operator who watches: counters of groups, and which mailboxes have changed.
+//! Activity of mailboxes, for an operator who watches: counters of groups, and which mailboxes have changed.
 //!
 //! Owns the journal of changes and what a row of it says. Nothing here is durable: counters begin with the process.
 //! While nobody watches, a change costs one comparison. While somebody does, a mailbox is listed once between two

@@ -1,4 +1,4 @@
-//! Which slot an address has. Keeps no addresses itself: they are read from the slots.
+//! Finds the slot of an address. Keeps no addresses itself: they are read from the slots.
 //!
 //! A table with linear probing: what is looked for is mostly in the one line of the processor's cache where the
 //! search begins. Tables that keep their marks apart from their entries cost two trips to memory.

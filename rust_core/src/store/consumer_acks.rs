@@ -1,4 +1,4 @@
-//! What consumers say of messages: done with, returned, at work, never again; and messages that are given up.
+//! Acknowledgements of consumers: done, returned, at work, never again; and messages that are given up.
 
 use std::sync::Arc;
 

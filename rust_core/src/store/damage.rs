@@ -1,4 +1,4 @@
-//! What was found damaged, for the log and the operator.
+//! Damage that was found, for the log and the operator.
 
 use super::Store;
 use super::lost::Lost;

@@ -1,4 +1,4 @@
-//! Which `msg_id`s a mailbox may still give out.
+//! The `msg_id`s that a mailbox may still give out.
 
 use super::indexes::SlotIx;
 use super::state::State;

@@ -1,4 +1,4 @@
-//! What is in the store, for operators and tests.
+//! Contents of the store, for operators and tests.
 
 use super::indexes::SlotIx;
 use super::{Amount, Store};

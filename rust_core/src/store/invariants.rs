@@ -1,4 +1,4 @@
-//! What always holds of a store between two commands. For tests: it looks at everything.
+//! Invariants of a store between two commands. For tests: it looks at everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! How many bytes of each segment the index still points to.
+//! Counts the bytes of each segment that the index still points to.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What went with a whole segment, or with its end: counted by mailbox, not told message by message.
+//! Losses with a whole segment, or with its end: counted by mailbox, not told message by message.
 
 use super::indexes::SlotIx;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! How far somebody has read a mailbox, besides its inbox.
+//! Positions of readers in a mailbox, besides its inbox.
 //!
 //! Owns a cursor for each level, and as runs, since there may be millions, which messages are to be given again and which
 //! somebody holds. Must not know mailboxes.

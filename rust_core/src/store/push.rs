@@ -1,4 +1,4 @@
-//! What a reader is to be given next, and the group of those who read a mailbox as its inbox.
+//! Finds what a reader is given next, and the group of those who read a mailbox as its inbox.
 //!
 //! Owns the choice: by level, then `msg_id`, only what is durable. Must not know connections beyond their number.
 

@@ -1,4 +1,4 @@
-//! What clients may have at most: refused where it is asked for, before anything is done.
+//! Quotas of clients: refused where more is asked for, before anything is done.
 
 use super::Store;
 use super::create::NewMailbox;

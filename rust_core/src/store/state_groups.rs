@@ -1,4 +1,4 @@
-//! How groups of the store's state change durably: the part of [`State`] that is about deliveries.
+//! Durable changes of the state's groups: the part of [`State`] that is about deliveries.
 //!
 //! As in `state.rs`, each method is the effect of one kind of record, for commands and for recovery alike.
 

@@ -1,4 +1,4 @@
-//! What a stream, its messages and its consumers are like, for those who ask.
+//! Describes a stream, its messages and its consumers.
 
 use std::sync::Arc;
 

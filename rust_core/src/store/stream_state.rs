@@ -1,4 +1,4 @@
-//! How streams and their consumers change: the effects of their records, and what follows from those of messages.
+//! Changes of streams and their consumers: the effects of their records, and what follows from those of messages.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What happens by itself as time passes: expiry, delayed messages, ended leases, waits.
+//! Effects of time alone: expiry, delayed messages, ended leases, waits.
 
 use super::damage::{Damage, DamageKind};
 use super::indexes::{GroupIx, SlotIx};

@@ -1,4 +1,4 @@
-//! How much clients have: mailboxes and their bytes, altogether and by who created them.
+//! Usage of clients: mailboxes and their bytes, altogether and by who created them.
 //!
 //! Counts only. What may be is for the commands to decide. The broker's own mailboxes are not in it.
 

@@ -1,4 +1,4 @@
-//! What can happen to a mailbox as a whole between its creation and its end.
+//! Operations on a mailbox as a whole, between its creation and its end.
 
 use super::bytes::{Put, Reader};
 use super::op::MAX_ID;

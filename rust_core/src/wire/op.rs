@@ -1,4 +1,4 @@
-//! What each kind of record says: the physical effects that make up the store's durable state.
+//! Operations in records: the physical effects that make up the store's durable state.
 //!
 //! Records hold effects, not commands: replaying them needs neither clock nor policy. The byte
 //! tables are in `docs/formats.md`. Kind numbers are never reused.

@@ -1,4 +1,4 @@
-//! What a record about messages says of its surroundings: when it happened, in which mailbox, and why.
+//! The stamp of a record about messages: when it happened, in which mailbox, and why.
 //!
 //! Recovery needs none of it. Whoever reads the log for what went on does: a record can be understood alone,
 //! though those before it are gone.

@@ -1,4 +1,4 @@
-//! What can happen to the consumers of a stream: who they are, what they were given, and what they have done with.
+//! Operations on consumers of a stream: who they are, what they were given, and what they have done with.
 
 use super::bytes::{Put, Reader};
 use super::op::MAX_ID;

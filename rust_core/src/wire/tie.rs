@@ -1,4 +1,4 @@
-//! What ties a node's own log to the stream that all nodes share: the place up to which the log holds it.
+//! Ties a node's own log to the stream that all nodes share: the place up to which the log holds it.
 
 use super::bytes::{Put, Reader};
 

@@ -1,4 +1,4 @@
-//! What goes into a member and what comes out.
+//! Inputs and outputs of a member.
 
 use std::sync::Arc;
 

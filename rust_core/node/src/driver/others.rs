@@ -1,4 +1,4 @@
-//! What nodes say to each other beside the stream, and what follows from it: who has what, and who leads next.
+//! Messages between nodes beside the stream, and their consequences: who has what, and who leads next.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! What a decision of the member means for the store, and what comes of a disk that is full.
+//! Carries out a member's decisions on the store, and handles a disk that is full.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! How a client is met: told whom it speaks to, in plain text or in TLS, whichever comes first.
+//! Greets a client, in plain text or in TLS, whichever comes first.
 
 use mq9_core::front::ConnId;
 use mq9_core::time::Moment;

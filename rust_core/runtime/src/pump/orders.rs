@@ -1,4 +1,4 @@
-//! What others may have the thread of the broker do.
+//! Orders that others may give to the thread of the broker.
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! What all connections of a server share: certificate, key, authorities, versions and suites.
+//! Settings that all TLS connections share: certificate, key, authorities, versions and suites.
 //!
 //! Owns the reading of files and the texts that say which of them cannot be used.
 

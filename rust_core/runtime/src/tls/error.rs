@@ -1,4 +1,4 @@
-//! What can go wrong with TLS, in words for those who run the broker.
+//! Errors of TLS, in words for those who run the broker.
 
 use std::path::PathBuf;
 

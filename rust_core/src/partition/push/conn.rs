@@ -1,4 +1,4 @@
-//! What a connection was given of inboxes and has not answered for, and which feeds wait for it.
+//! Deliveries of inboxes that a connection has not answered for, and the feeds that wait for it.
 //!
 //! A message of an inbox counts as read once the client has answered a ping that was written behind it: the one thing
 //! every NATS client does by itself that proves it has taken what came before. Until then it is out with the connection,

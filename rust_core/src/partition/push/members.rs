@@ -1,4 +1,4 @@
-//! Who is fed by one feed, and whose turn it is.
+//! Members of one feed, and whose turn it is.
 //!
 //! Owns the order: those that may have room take turns, in a ring for each choice of levels; the others are passed over
 //! until they have room. Nothing here walks over all members, of which there may be many thousands. Must not know what

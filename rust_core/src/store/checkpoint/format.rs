@@ -1,4 +1,4 @@
-//! What the sections of a checkpoint hold. The byte tables are in `docs/formats.md`.
+//! The format of sections of a checkpoint. The byte tables are in `docs/formats.md`.
 
 use std::sync::Arc;
 
