@@ -93,3 +93,17 @@ def test_who_only_serves_installs_the_same_versions_and_little_else() -> None:
         wanted = tomllib.load(file)["project"]["dependencies"]
     # What those need in turn is little: nothing of Spark, nothing of development.
     assert len(serving) <= 2 * len(wanted)
+
+
+def test_a_module_begins_with_what_it_is() -> None:
+    """Not with a riddle: "How rows travel" is `Rows between tasks`."""
+    riddle = re.compile(r'(?:"""|//! )(?:What|Who|Which|How|Where|When|Whether) ')
+    modules = [
+        file
+        for file in repository_files()
+        if (file.suffix == ".py" and file.is_relative_to(ROOT / "python"))
+        or (file.suffix == ".rs" and file.is_relative_to(ROOT / "rust_core"))
+    ]
+    assert len(modules) > 500
+    found = [file for file in modules if riddle.match(file.read_text("utf-8"))]
+    assert [file.relative_to(ROOT).as_posix() for file in found] == []

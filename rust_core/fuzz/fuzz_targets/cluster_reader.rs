@@ -1,4 +1,4 @@
-//! What comes from a nats-server to a node: no bytes make the reader panic, and it does not matter where they were
+//! Bytes from a nats-server to a node: none make the reader panic, and it does not matter where they were
 //! split. What it understands as a message can be said again. Input: a length of pieces, then the bytes.
 
 #![no_main]

@@ -1,4 +1,4 @@
-//! What a server says is read whole or not at all, however it is cut into pieces.
+//! Input from a server is read whole or not at all, however it is cut into pieces.
 
 use mq9_node::{Malformed, Message, Reader, Said, publish};
 

@@ -1,4 +1,4 @@
-//! What a FETCH or an ACK would do to a group. Everything here reads and nothing writes: the store
+//! Plans of what a FETCH or an ACK would do to a group. Everything here reads and nothing writes: the store
 //! logs a plan before it applies it.
 //!
 //! Owns the order of a fetch and the reach of an ACK. Must not know time: a lease counts until

@@ -1,4 +1,4 @@
-//! What only some mailboxes have: keys, expiries, delayed messages, payloads in memory. What a checkpoint captures is in
+//! Extras of some mailboxes: keys, expiries, delayed messages, payloads in memory. What a checkpoint captures is in
 //! maps by id, which it need not copy.
 
 use std::sync::Arc;

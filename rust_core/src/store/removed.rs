@@ -1,4 +1,4 @@
-//! What is removed at once and counted out later: mailboxes, what purged ones held, and groups. A step at a time, so that
+//! Things removed at once and counted out later: mailboxes, what purged ones held, and groups. A step at a time, so that
 //! nobody waits for a million messages or deliveries.
 
 use super::state::{State, first_delayed, take_delayed, take_message};

@@ -1,4 +1,4 @@
-//! Where slots lie: in blocks that stay where they are, so that finding one costs no trip to memory besides the
+//! Storage of slots, in blocks that stay where they are, so that finding one costs no trip to memory besides the
 //! slot itself, and many slots never have to be moved at once. Knows nothing of what is in a slot.
 
 use super::indexes::SlotIx;

@@ -1,4 +1,4 @@
-//! How things are written as bytes: records, their checksums, and what each kind of record holds.
+//! Bytes on disk: records, their checksums, and what each kind of record holds.
 //! Pure encoding and decoding; knows neither files nor what records mean for the store.
 
 pub mod bytes;

@@ -1,4 +1,4 @@
-//! Where the records of an undamaged store lie, what must be left without some of them, and whether
+//! The places of records in an undamaged store, what must be left without some of them, and whether
 //! that is what a damaged store shows.
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What recovery makes of records that refer to lost ones, one behaviour a test.
+//! Recovery of records that refer to lost ones, one behaviour a test.
 
 use std::sync::Arc;
 

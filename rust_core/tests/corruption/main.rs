@@ -1,4 +1,4 @@
-//! What is left of a store when its files are damaged: all but the damaged record, and a report.
+//! A store whose files are damaged keeps all but the damaged record, and reports it.
 //!
 //! Every bit of every file is flipped and every file is cut at every length. What must be left is
 //! predicted by a model that knows records but not the store.

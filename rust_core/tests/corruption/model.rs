@@ -1,4 +1,4 @@
-//! Which store a sequence of records amounts to, written down as simply as possible.
+//! A model of the store that a sequence of records amounts to, as simple as possible.
 //!
 //! Knows how records are encoded, and the rules of recovery; shares no state code with the store.
 

@@ -1,4 +1,4 @@
-//! What clients can see of a store after a restart, and which of it a crash may not change.
+//! Checks what clients see of a store after a restart, and what a crash may not change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What each command answers.
+//! Answers of each command.
 
 use mq9_core::mailbox::{Discard, Policy};
 

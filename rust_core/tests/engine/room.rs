@@ -1,4 +1,4 @@
-//! What is owed to clients is bounded, and answers are for those who asked.
+//! Answers owed to clients are bounded, and are for those who asked.
 
 use mq9_core::commands::Shape;
 use mq9_core::front::{Event, PermissionsBuilder};

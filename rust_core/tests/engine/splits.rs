@@ -1,4 +1,4 @@
-//! Where input is split, and when the engine settles, makes no difference to what clients are answered.
+//! Answers do not depend on where input is split, nor on when the engine settles.
 
 use std::collections::BTreeMap;
 

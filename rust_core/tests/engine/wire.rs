@@ -1,4 +1,4 @@
-//! What clients say and hear, as NATS text.
+//! Input and output of clients, as NATS text.
 
 use mq9_core::store::{AckKind, Fetch, MemberId, Start};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Who gets a message, and in what words.
+//! Delivery: who gets a message, and in what words.
 
 use crate::driver::Driver;
 

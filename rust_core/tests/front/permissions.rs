@@ -1,4 +1,4 @@
-//! What clients may publish and subscribe to.
+//! Permissions to publish and to subscribe.
 
 use mq9_core::front::{InvalidSubject, PermissionsBuilder};
 

@@ -1,4 +1,4 @@
-//! What time does to connections.
+//! Effects of time on connections.
 
 use mq9_core::front::Limits;
 

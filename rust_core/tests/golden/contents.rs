@@ -1,4 +1,4 @@
-//! What the golden files hold, written down by hand.
+//! Contents of the golden files, written down by hand.
 
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{Fetch, FetchOutcome, Store};

@@ -1,4 +1,4 @@
-//! What a consumer group promises, one example per sentence.
+//! Promises of a consumer group, one example per sentence.
 
 #![allow(clippy::unwrap_used)]
 

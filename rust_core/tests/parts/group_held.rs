@@ -1,4 +1,4 @@
-//! What a member holds: given to it again as the same delivery, or left out.
+//! Messages that a member holds: given to it again as the same delivery, or left out.
 
 use mq9_core::group::{FetchLimits, Group, Hold, Pick};
 

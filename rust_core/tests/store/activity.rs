@@ -1,4 +1,4 @@
-//! What an operator who watches is told: every change, each mailbox once between two looks.
+//! An operator who watches is told every change, each mailbox once between two looks.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

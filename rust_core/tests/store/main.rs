@@ -1,4 +1,4 @@
-//! What the store promises, on real and simulated disks. One file a promise.
+//! Promises of the store, on real and simulated disks. One file a promise.
 
 mod activity;
 mod basics;

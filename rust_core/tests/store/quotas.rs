@@ -1,4 +1,4 @@
-//! What clients may have at most, counted right whatever comes and goes, over restarts too.
+//! Quotas of clients are counted right whatever comes and goes, over restarts too.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the log tells of what happened: times, addresses, causes; and that expiry is among it.
+//! The log tells times, addresses and causes of what happened, expiry included.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

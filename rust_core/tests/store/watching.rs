@@ -1,4 +1,4 @@
-//! What happens without a command is told to those who watch as well: ends of leases, waits and connections.
+//! Those who watch are also told what happens without a command: ends of leases, waits and connections.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

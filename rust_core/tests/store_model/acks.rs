@@ -1,4 +1,4 @@
-//! What becomes of deliveries in the model: acknowledged, returned, extended, moved when dead.
+//! Deliveries in the model: acknowledged, returned, extended, moved when dead.
 
 use mq9_core::mailbox::{LEVELS, Level, Policy};
 use mq9_core::store::{AckKind, NewMailbox, Send};

@@ -1,4 +1,4 @@
-//! What clients were promised, and whether it was kept.
+//! A ledger of promises to clients, and whether they were kept.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

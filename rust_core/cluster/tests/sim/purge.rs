@@ -1,4 +1,4 @@
-//! What leaves the stream: only what all nodes have for good.
+//! Only what all nodes have for good leaves the stream.
 
 use mq9_cluster::Role;
 

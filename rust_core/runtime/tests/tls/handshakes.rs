@@ -1,4 +1,4 @@
-//! Who gets in, what was agreed, and how a connection ends.
+//! Handshakes: admission, what was agreed, and how a connection ends.
 
 use mq9_runtime::tls::{Certificate, TlsError, TlsSettings};
 use rcgen::{DnType, ExtendedKeyUsagePurpose, SanType, date_time_ymd};

@@ -1,4 +1,4 @@
-//! What a power cut may and may not do to the names of files, and the lock of the directory.
+//! Effects of a power cut on the names of files, and the lock of the directory.
 
 #![allow(clippy::unwrap_used)]
 

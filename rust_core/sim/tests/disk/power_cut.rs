@@ -1,4 +1,4 @@
-//! What a power cut may and may not do to the contents of files.
+//! Effects of a power cut on the contents of files.
 
 #![allow(clippy::unwrap_used)]
 
