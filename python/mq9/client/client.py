@@ -256,9 +256,10 @@ class Client(PushMethods):
             held=held,
             format=format,
         )
-        polling = asyncio.ensure_future(fetch.run(self._wire, self._timeout(timeout)))
+        answer = fetch.run(self._wire, self._timeout(timeout))
         if group is None or held:
-            return await polling
+            return await answer
+        polling = asyncio.ensure_future(answer)
         try:
             return await asyncio.shield(polling)
         except asyncio.CancelledError:
