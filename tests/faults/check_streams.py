@@ -6,6 +6,8 @@
 ["given", stream, consumer, [[sequence, uid, crc, count], ...]]
 ["done", stream, consumer, [sequence, ...]]             about to be acknowledged
 ["done for good", stream, consumer, [sequence, ...]]    confirmed
+["given up", stream, [sequence, ...]]                   for good: a dead letter each
+["dead", stream, [[sequence, uid, crc], ...]]           all its dead letters, before `stored`
 ["stored", stream, [[sequence, uid, crc], ...]]         all of it, while nobody else is there
 ["counted", stream, consumer, pending, ack_pending, floor]
 ["ended"]                                               the consumers have taken all
@@ -47,6 +49,9 @@ class Stream:
     sequences: dict[int, int] = field(default_factory=dict)
     """The sequence of each message that was certainly stored, by uid."""
     uids: dict[int, int] = field(default_factory=dict)
+    given_up: set[int] = field(default_factory=set)
+    dead: set[int] = field(default_factory=set)
+    """Sequences of messages that are dead letters."""
 
 
 class StreamCheck:
@@ -68,6 +73,8 @@ class StreamCheck:
             "given": self._given,
             "done": self._done,
             "done for good": self._done_for_good,
+            "given up": self._given_up,
+            "dead": self._dead,
             "stored": self._look,
             "counted": self._counted,
             "ended": self._ended,
@@ -146,7 +153,22 @@ class StreamCheck:
     def _done_for_good(self, name: str, consumer: str, sequences: list[int]) -> None:
         self.streams[name].takers[consumer].done.update(sequences)
 
+    def _given_up(self, name: str, sequences: list[int]) -> None:
+        self.streams[name].given_up.update(sequences)
+
     # While nobody else is there.
+
+    def _dead(self, name: str, entries: list[list[int]]) -> None:
+        stream, dead = self.streams[name], set()
+        for sequence, uid, crc in entries:
+            self._seen(name, sequence, uid, crc)
+            if sequence in dead:
+                self._wrong("buried twice", f"{name}: {sequence} ({uid}) has two dead letters")
+            dead.add(sequence)
+        for sequence in stream.given_up | stream.dead:
+            if sequence not in dead:
+                self._wrong("lost", f"{name}: the dead letter of {sequence} is not there")
+        stream.dead = dead
 
     def _look(self, name: str, entries: list[list[int]]) -> None:
         stream = self.streams[name]
@@ -178,7 +200,8 @@ class StreamCheck:
 
     def _may_be_gone(self, stream: Stream, uid: int, sequence: int) -> bool:
         wanted = self._wanted_by(stream, uid)
-        return stream.retention != KEPT and all(sequence in taker.begun for taker in wanted)
+        is_over = all(sequence in taker.begun for taker in wanted) or sequence in stream.dead
+        return stream.retention != KEPT and is_over
 
     def _counted(
         self, name: str, consumer: str, pending: int, ack_pending: int, floor: int
@@ -187,11 +210,13 @@ class StreamCheck:
         stream, there = self.streams[name], self._stored[name]
         taker = stream.takers[consumer]
         wanted = {each for each in there if taker.wants(stream.sent[stream.uids[each]][0])}
-        most, least = len(wanted - taker.done), len(wanted - taker.begun)
+        # What died since the look is counted no more.
+        wanted_still = wanted - taker.begun - stream.dead
+        most, least = len(wanted - taker.done), len(wanted_still)
         what = f"{name}/{consumer}: {pending} pending and {ack_pending} given out"
         if not least <= pending + ack_pending <= most:
             self._wrong("miscounted", f"{what}, and there are {least} to {most}")
-        if open_below := [each for each in wanted - taker.begun if each <= floor]:
+        if open_below := [each for each in wanted_still if each <= floor]:
             self._wrong("miscounted", f"{what}: the floor is {floor} above {open_below[0]}")
 
     def _ended(self) -> None:
@@ -199,5 +224,5 @@ class StreamCheck:
         for name, stream in self.streams.items():
             for uid, sequence in stream.sequences.items():
                 for taker in self._wanted_by(stream, uid):
-                    if sequence not in taker.begun:
+                    if sequence not in taker.begun | stream.dead:
                         self._wrong("lost", f"{name}: {uid} ({sequence}) never came to {taker}")

@@ -5,6 +5,7 @@ Owns who they are and what they write down; whether it is right is decided in `c
 
 import base64
 import json
+import re
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,9 @@ STREAMS: dict[str, tuple[str, dict[str, str]]] = {
     "NEWS": ("interest", {"all": "", "some": "news.1"}),
     "LOGS": ("limits", {"all": "", "some": "logs.2"}),
 }
+# Which of them have so many deliveries of a message, and what is given up where.
+MOST_DELIVERIES = {"JOBS": 3}
+DEAD, DEAD_PREFIX = "DEAD", "dead"
 # A stream that keeps everything grows: its publisher pauses sooner.
 MOST_KEPT = 5_000
 SUBJECTS = 3
@@ -169,15 +173,18 @@ class Puller(Client):
         for sequence, to, said in done:
             reply = f"{self.link.inbox}.{next(self.link.numbers)}"
             self.link.publish(to, said, None, reply)
-            waiting.append((sequence, reply))
-        confirmed = []
+            waiting.append((sequence, reply, said == b"+TERM"))
+        confirmed, given_up = [], []
         try:
-            for sequence, reply in waiting:
+            for sequence, reply, is_given_up in waiting:
                 # A status refuses: somebody else was given it since.
                 if not self.link.reply(reply).headers:
                     confirmed.append(sequence)
+                    given_up += [sequence] * is_given_up
         finally:
             if confirmed:
+                if self.box in MOST_DELIVERIES:
+                    self.ledger.write("given up", self.box, given_up)
                 self.ledger.write("done for good", self.box, self.consumer, confirmed)
                 if self.consumer != "some":
                     self.stock.add(self.box, -len(confirmed))
@@ -215,6 +222,7 @@ class StreamCast:
         return [*self.publishers, *self.pullers]
 
     def create(self, mail: Mail) -> None:
+        made(mail, f"STREAM.CREATE.{DEAD}", {"name": DEAD, "subjects": [f"{DEAD_PREFIX}.>"]})
         for stream, (retention, consumers) in STREAMS.items():
             config: Json = {"name": stream, "subjects": [f"{stream.lower()}.>"]}
             # A publisher may come back long after.
@@ -224,6 +232,9 @@ class StreamCast:
                 config = {"durable_name": consumer, "ack_policy": "explicit"}
                 config |= {"ack_wait": ACK_WAIT_MS * 1_000_000, "max_ack_pending": 500}
                 config |= {"filter_subject": wanted} if wanted else {}
+                if stream in MOST_DELIVERIES:
+                    config |= {"max_deliver": MOST_DELIVERIES[stream]}
+                    config |= {"metadata": {"mq9.dead_letter_prefix": DEAD_PREFIX}}
                 request = {"stream_name": stream, "config": config}
                 made(mail, f"CONSUMER.DURABLE.CREATE.{stream}.{consumer}", request)
             self.ledger.write("stream", stream, retention, list(consumers.items()))
@@ -232,7 +243,7 @@ class StreamCast:
         """Writes down all that is in the streams, and what their consumers say of themselves."""
         for stream, (_, consumers) in STREAMS.items():
             entries = list(stored(mail, stream))
-            self.ledger.write("stored", stream, entries)
+            counted = []
             for place, consumer in enumerate(consumers):
                 info = mail.answer(asked(mail, f"CONSUMER.INFO.{stream}.{consumer}"))
                 if "error" in info:
@@ -240,9 +251,15 @@ class StreamCast:
                     info = {"num_pending": 0, "num_ack_pending": 0, "ack_floor": {"stream_seq": 0}}
                 counts = [info["num_pending"], info["num_ack_pending"]]
                 floor = info["ack_floor"]["stream_seq"]
-                self.ledger.write("counted", stream, consumer, *counts, floor)
+                counted.append([stream, consumer, *counts, floor])
                 if place == 0:
                     self.publishers[0].stock.held[stream] = sum(counts)
+            if stream in MOST_DELIVERIES:
+                # Looked at last: what died meanwhile is in both.
+                self.ledger.write("dead", stream, list(stored(mail, DEAD)))
+            self.ledger.write("stored", stream, entries)
+            for entry in counted:
+                self.ledger.write("counted", *entry)
 
 
 def made(mail: Mail, what: str, request: object) -> None:
@@ -251,7 +268,7 @@ def made(mail: Mail, what: str, request: object) -> None:
 
 
 def stored(mail: Mail, stream: str) -> Iterator[list[int]]:
-    """Sequence, uid and CRC of each message of a stream."""
+    """Sequence, uid and CRC of each message of a stream; of a dead letter, the sequence it had."""
     info = mail.answer(asked(mail, f"STREAM.INFO.{stream}"))
     if "error" in info:
         # A stream that is gone holds nothing.
@@ -265,6 +282,9 @@ def stored(mail: Mail, stream: str) -> Iterator[list[int]]:
             if "error" not in answer:
                 payload = base64.b64decode(answer["message"].get("data", ""))
                 uid, sequence = uid_of(payload.decode()), answer["message"]["seq"]
+                headers = base64.b64decode(answer["message"].get("hdrs", "")).decode()
+                if had := re.search(r"^mq9-dead-sequence: (\d+)", headers, re.MULTILINE):
+                    sequence = int(had[1])
                 yield [sequence, uid, zlib.crc32(payload)]
 
 
@@ -300,12 +320,18 @@ class StreamRun(Run):
         )
         self.gate.close()
         self.gate.all_wait(len(self.cast.clients), PARK_DEADLINE_S)
-        self.ledger.write("ended")
+        # What became a dead letter is known by this look.
         self.look(self.supervisor.running.url)
+        self.ledger.write("ended")
+        self.check.feed(self.reader.new())
         self.supervisor.stop()
 
+    def given_up(self) -> int:
+        """Messages that a worker has ended by itself."""
+        return sum(len(stream.given_up) for stream in self.check.streams.values())
+
     def dead(self) -> int:
-        return 0
+        return sum(len(stream.dead) for stream in self.check.streams.values())
 
 
 class StreamPowerRun(PowerRun, StreamRun):

@@ -36,6 +36,14 @@ SOUND = {
     "or not": [*STREAM, *STORED, given(), *DONE, look([1, 7, 70]), given(2)],
     "gone": [*STREAM, *STORED, given(), *GOOD, look(), ["counted", "s", "c", 0, 0, 1], ["ended"]],
     "kept": [*KEPT, *STORED, given(), *GOOD, look([1, 7, 70]), ["counted", "s", "c", 0, 0, 1]],
+    "dead": [*STREAM, *STORED, given(), ["dead", "s", [[1, 7, 70]]], look(), ["ended"]],
+    "dead since the look": [
+        *STREAM,
+        *STORED,
+        ["dead", "s", [[1, 7, 70]]],
+        look([1, 7, 70]),
+        ["counted", "s", "c", 0, 0, 1],
+    ],
     "a power cut forgot a delivery": [*STREAM, *STORED, given(), ["forgot"], given()],
 }
 BROKEN = {
@@ -62,6 +70,14 @@ MISCOUNTED = {
 }
 
 
+DEAD_WRONG: dict[str, tuple[str, list[Event]]] = {
+    "twice": ("buried twice", [["dead", "s", [[1, 7, 70], [1, 7, 70]]]]),
+    "given up and not there": ("lost", [["given up", "s", [1]], ["dead", "s", []]]),
+    "there no more": ("lost", [["dead", "s", [[1, 7, 70]]], ["dead", "s", []]]),
+    "other bytes": ("changed", [["dead", "s", [[1, 7, 71]]]]),
+}
+
+
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_ledger_passes(name: str) -> None:
     assert broken(SOUND[name]) == set()
@@ -75,6 +91,12 @@ def test_control_a_broken_promise_is_found(rule: str) -> None:
 @pytest.mark.parametrize("name", MISCOUNTED)
 def test_control_a_wrong_count_is_found(name: str) -> None:
     assert broken([*STREAM, *STORED, look([1, 7, 70]), MISCOUNTED[name]]) == {"miscounted"}
+
+
+@pytest.mark.parametrize("name", DEAD_WRONG)
+def test_control_a_wrong_dead_letter_is_found(name: str) -> None:
+    rule, events = DEAD_WRONG[name]
+    assert broken([*STREAM, *STORED, *events]) == {rule}
 
 
 def test_control_what_never_came_is_found() -> None:

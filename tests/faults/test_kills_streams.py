@@ -15,12 +15,14 @@ EACH = 1500
 
 @pytest.mark.parametrize("sync", ["always", "interval"])
 def test_kills_lose_nothing_of_streams(tmp_path: Path, sync: str) -> None:
-    outcome = StreamRun(tmp_path, sync, seed=1).play(KILLS, EACH)
+    run = StreamRun(tmp_path, sync, seed=1)
+    outcome = run.play(KILLS, EACH)
     record(row("kill", f"SIGKILL, streams, sync {sync}", outcome))
     assert outcome.violations == []
     assert outcome.kills >= KILLS
     assert outcome.acknowledged > KILLS * EACH / 2
     assert outcome.repeated > 0, "no delivery was repeated: the kills hit nothing"
+    assert run.dead() > run.given_up() > 0, "nothing became a dead letter for want of an answer"
 
 
 @needs_shim

@@ -389,6 +389,11 @@ impl Consumer {
         due
     }
 
+    /// Whether a message waits to be given again.
+    pub fn is_back(&self, msg_id: u64) -> bool {
+        self.out.get(msg_id).is_some_and(|out| out.back >= QUEUED)
+    }
+
     /// Messages to be given again, in their order.
     pub fn all_again(&self) -> impl Iterator<Item = u64> + '_ {
         self.back.range((QUEUED, 0)..).map(|&(_, msg_id)| msg_id)

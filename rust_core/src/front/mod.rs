@@ -135,6 +135,9 @@ pub trait Listeners {
 
     /// Whether a connection has taken enough of what it was given to be given more.
     fn takes_more(&self, cid: u64) -> bool;
+
+    /// Whether a connection may publish to every subject that a pattern stands for.
+    fn may_publish_all(&self, cid: u64, pattern: &[u8]) -> bool;
 }
 
 /// Takes messages to the server's own subjects where they are read, without a copy.

@@ -80,6 +80,12 @@ impl Permissions {
             && !stands_for(subject).iter().any(|command| self.publish_deny.matches(command))
     }
 
+    /// Whether messages may be published to every subject that a pattern stands for.
+    pub fn may_publish_all(&self, pattern: &[u8]) -> bool {
+        self.publish_allow.as_ref().is_none_or(|allow| allow.covers(pattern))
+            && !self.publish_deny.overlaps(pattern)
+    }
+
     /// Whether publishing to `subject` is denied by name, not for want of being allowed.
     pub fn denies_publish(&self, subject: &[u8]) -> bool {
         self.publish_deny.matches(subject)

@@ -91,6 +91,13 @@ impl Listeners for Front {
         let conn = self.find(cid).and_then(|id| self.conn(id));
         conn.is_some_and(|conn| conn.pending() <= self.window())
     }
+
+    fn may_publish_all(&self, cid: u64, pattern: &[u8]) -> bool {
+        let conn = self.find(cid).and_then(|id| self.conn(id));
+        conn.is_some_and(|conn| {
+            conn.terms.permissions.as_ref().is_none_or(|rules| rules.may_publish_all(pattern))
+        })
+    }
 }
 
 impl Front {

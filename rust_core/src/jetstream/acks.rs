@@ -84,13 +84,17 @@ impl JetStream {
         let said = parse(call.payload);
         let mut acked = Ok(Acked::Heard);
         if let Some(said) = &said {
-            let done = ConsumerAck::Done;
             let ack = match said {
-                Said::Ack(ack) => ack,
-                Said::Next(_) => &done,
+                Said::Ack(ConsumerAck::Terminate(why)) => match self.grave(store, key, msg_id) {
+                    Some(grave) => ConsumerAck::Bury(why.clone(), grave),
+                    None => ConsumerAck::Terminate(why.clone()),
+                },
+                Said::Ack(ack) => ack.clone(),
+                Said::Next(_) => ConsumerAck::Done,
             };
-            acked = store.consumer_ack(key, &of, ack, now);
+            acked = store.consumer_ack(key, &of, &ack, now);
         }
+        self.move_exhausted(store, now);
         self.tell_events(store, now);
         match (said, acked) {
             (_, Ok(Acked::Late)) if wants_to_know => {

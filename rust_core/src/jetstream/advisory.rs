@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Announcement, JetStream, timestamp};
 use crate::front::Call;
-use crate::store::{Store, StreamEvent};
+use crate::store::{Fate, Store, StreamEvent};
 use crate::time::Now;
 
 impl JetStream {
@@ -52,6 +52,11 @@ impl JetStream {
             });
             if kind != "max_deliver" {
                 said["consumer_seq"] = about.consumer_seq.into();
+            }
+            match &about.fate {
+                Fate::Plain => {}
+                Fate::Moved(subject) => said["dead_letter"] = (&**subject).into(),
+                Fate::Kept(why) => said["dead_letter_error"] = (&**why).into(),
             }
             if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
                 said["reason"] = reason.into();

@@ -127,7 +127,7 @@ impl JetStream {
         now: Now,
         listeners: &dyn Listeners,
     ) -> Option<Answer> {
-        let body = call.payload;
+        let (body, by) = (call.payload, Some((call.cid, listeners)));
         if required_level(call.headers) > LEVEL {
             return kind(tokens).map(|kind| Answer::new(kind, Err(error::API_LEVEL)));
         }
@@ -143,18 +143,18 @@ impl JetStream {
             ["STREAM", "MSG", "GET", stream] => self.get_message(store, stream, body),
             ["STREAM", "MSG", "DELETE", stream] => self.delete_message(store, stream, body, now),
             ["CONSUMER", "CREATE", stream] => {
-                self.create_consumer(store, stream, Form::Nameless, body, now)
+                self.create_consumer(store, stream, Form::Nameless, body, by, now)
             }
             ["CONSUMER", "CREATE", stream, name] => {
-                self.create_consumer(store, stream, Form::Named(name, None), body, now)
+                self.create_consumer(store, stream, Form::Named(name, None), body, by, now)
             }
             ["CONSUMER", "CREATE", stream, name, ref filter @ ..] => {
                 let filter = filter.join(".");
                 let form = Form::Named(name, Some(&filter));
-                self.create_consumer(store, stream, form, body, now)
+                self.create_consumer(store, stream, form, body, by, now)
             }
             ["CONSUMER", "DURABLE", "CREATE", stream, name] => {
-                self.create_consumer(store, stream, Form::Durable(name), body, now)
+                self.create_consumer(store, stream, Form::Durable(name), body, by, now)
             }
             ["CONSUMER", "INFO", stream, name] => {
                 // A request whose inbox has gone does not wait any more.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::dead_letters;
 use super::error::{self, ApiError};
 use crate::consumer::{AckPolicy, ConsumerPolicy, MAX_TEXT};
 use crate::nats::{self, Overlap, PatternSet};
@@ -167,6 +168,7 @@ impl ConsumerConfig {
             let why = "consumer in pull mode requires explicit ack policy on workqueue stream";
             return Err(ApiError::consumer(400, 10084, why));
         }
+        dead_letters::check_option(&self.metadata, self.ack_policy)?;
         if self.replay_policy == Replay::Original {
             return bad("replay at the original pace is not supported");
         }
@@ -330,7 +332,7 @@ impl ConsumerConfig {
             headers_only: self.headers_only,
             push: false,
             filters: self.filters().into_iter().map(Into::into).collect(),
-            dead_letter_prefix: None,
+            dead_letter_prefix: dead_letters::prefix(&self.metadata).map(Into::into),
         }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Outcome, members};
 use super::consumer_config::{Ack, ConsumerConfig, Deliver};
+use super::dead_letters::Creator;
 use super::error::{self, ApiError};
 use super::stream_config::Retention;
 use super::streams::{DETAILS, NAMES, Page, page, parse};
@@ -98,9 +99,11 @@ impl JetStream {
         stream: &str,
         form: Form<'_>,
         body: &[u8],
+        by: Creator<'_>,
         now: Now,
     ) -> Answer {
-        Answer::new("consumer_create", self.try_create_consumer(store, stream, form, body, now))
+        let outcome = self.try_create_consumer(store, stream, form, body, by, now);
+        Answer::new("consumer_create", outcome)
     }
 
     fn try_create_consumer(
@@ -109,6 +112,7 @@ impl JetStream {
         stream: &str,
         form: Form<'_>,
         body: &[u8],
+        by: Creator<'_>,
         now: Now,
     ) -> Outcome {
         let request: CreateRequest = parse(body)?;
@@ -141,6 +145,7 @@ impl JetStream {
             if old != config {
                 check_update(&old, &config)?;
                 check_work_queue(store, served, &config)?;
+                self.check_dead_letters(served, &config, by)?;
                 let new = new_consumer(&config.name, &config, 0, Vec::new());
                 store.set_consumer(key, &new.borrowed(), now)?;
             }
@@ -154,6 +159,7 @@ impl JetStream {
             return Err(ApiError::consumer(400, 10026, "maximum consumers limit reached"));
         }
         check_work_queue(store, served, &config)?;
+        self.check_dead_letters(served, &config, by)?;
         let name =
             if config.name.is_empty() { self.made_up_name(now) } else { config.name.clone() };
         let (next, early) = start(store, key, &config)?;

@@ -80,9 +80,11 @@ impl JetStream {
         let DeclaredConsumer { stream, name, config } = consumer;
         let before = self.consumer_text(store, stream, name);
         let config: Value = serde_json::from_str(config).map_err(|error| ApiError::json(&error))?;
-        let body = json!({"stream_name": stream, "config": config}).to_string();
+        let request = json!({"stream_name": stream, "config": config});
         let form = Form::Durable(name);
-        let answer = self.create_consumer(store, stream, form, body.as_bytes(), now);
+        self.make_room_for_dead_letters(store, stream, &request, now);
+        let body = request.to_string();
+        let answer = self.create_consumer(store, stream, form, body.as_bytes(), None, now);
         answer.outcome?;
         Ok(match before {
             None => Declared::Created,

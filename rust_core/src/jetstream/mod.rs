@@ -8,6 +8,7 @@ mod advisory;
 mod api;
 mod consumer_config;
 mod consumers;
+mod dead_letters;
 mod declared;
 mod duration;
 mod envelope;

@@ -176,6 +176,7 @@ impl JetStream {
         now: Now,
         listeners: &dyn Listeners,
     ) -> usize {
+        self.move_exhausted(store, now);
         let before = self.outgoing_bytes;
         let mut more = true;
         while more && self.outgoing_bytes - before < TURN_BYTES {
@@ -307,6 +308,7 @@ impl JetStream {
     /// Serves all who may have something to be given or told, some of it at a time. Says whether there is more to do at
     /// once.
     pub fn settle(&mut self, store: &mut Store, now: Now, listeners: &dyn Listeners) -> bool {
+        self.move_exhausted(store, now);
         self.tell_events(store, now);
         self.store_advisories(store, now);
         let mut bytes = 0;

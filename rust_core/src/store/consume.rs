@@ -8,6 +8,7 @@ use super::fetch::Unread;
 use super::fetched::Fetched;
 use super::indexes::SlotIx;
 use super::stream::{StreamKey, check_config};
+use super::stream_dead_letters::Fate;
 use super::stream_state::{AboutMessage, StreamEvent};
 use super::timers::Timer;
 use super::{Store, space_for, space_for_unit};
@@ -191,7 +192,12 @@ impl Store {
         let mut has_more_to_give_up = false;
         for msg_id in consumer.all_again().take(most) {
             let count = consumer.count(msg_id).unwrap_or(0).saturating_add(1);
-            if max_deliver > 0 && count > max_deliver {
+            let is_over = max_deliver > 0 && count > max_deliver;
+            if is_over && consumer.policy.dead_letter_prefix.is_some() {
+                // It becomes a dead letter as soon as it can; others do not wait for it.
+                continue;
+            }
+            if is_over {
                 has_more_to_give_up = true;
                 break;
             }
@@ -323,6 +329,7 @@ impl Store {
             stream_seq: msg_id + 1,
             consumer_seq: slot.consumer.number(msg_id)?,
             deliveries: slot.consumer.count(msg_id)?,
+            fate: Fate::Plain,
         })
     }
 

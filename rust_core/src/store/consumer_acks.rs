@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::activity::GroupCounts;
 use super::consume::MOST_GIVEN;
 use super::consumers::ConsumerKey;
+use super::stream_dead_letters::{Death, Grave};
 use super::stream_state::{AboutMessage, StreamEvent};
 use super::timers::Timer;
 use super::{Store, space_for, space_for_unit};
@@ -33,6 +34,8 @@ pub enum ConsumerAck {
     Progress,
     /// It never wants it again, and why.
     Terminate(String),
+    /// The same, and it becomes a dead letter.
+    Bury(String, Grave),
 }
 
 /// A delivery that a consumer says something of.
@@ -85,7 +88,7 @@ impl Store {
         let hold_ms = policy.ack_wait_ms.max(policy.backoff_ms.first().copied().unwrap_or(0));
         self.state.note_consumer_use(key, now);
         if let Some(slot) = self.state.consumer_mut(key)
-            && matches!(ack, ConsumerAck::Done | ConsumerAck::Terminate(_))
+            && matches!(ack, ConsumerAck::Done | ConsumerAck::Terminate(_) | ConsumerAck::Bury(..))
         {
             slot.acked_ms = now.wall_ms;
         }
@@ -103,6 +106,16 @@ impl Store {
                 if let Some(about) = about {
                     let event = StreamEvent::Terminated(about, reason.clone());
                     self.state.stream_events.push_back(event);
+                }
+            }
+            ConsumerAck::Bury(reason, grave) => {
+                if let Some(about) = about {
+                    let death = Death { cause: cause::TERMINATED, error: reason };
+                    if let Some(fate) = self.bury(key, msg_id, grave, &death, now)? {
+                        let about = AboutMessage { fate, ..about };
+                        let event = StreamEvent::Terminated(about, reason.clone());
+                        self.state.stream_events.push_back(event);
+                    }
                 }
             }
             ConsumerAck::Return(delay_ms) => {
@@ -151,6 +164,7 @@ impl Store {
         }
         self.state.arm_consumer(key);
         if wait_ms == 0 {
+            self.note_exhausted(key, &[msg_id]);
             self.state.ready_consumers.insert(key);
         }
         Ok(())
@@ -167,7 +181,11 @@ impl Store {
         }
     }
 
-    fn count_of_consumer(&mut self, key: ConsumerKey, count: impl FnOnce(&mut GroupCounts)) {
+    pub(super) fn count_of_consumer(
+        &mut self,
+        key: ConsumerKey,
+        count: impl FnOnce(&mut GroupCounts),
+    ) {
         if let Some(slot) = self.state.consumer_mut(key) {
             count(&mut slot.counts);
         }
@@ -285,6 +303,9 @@ impl Store {
 
     /// Gives up those of these messages that were delivered as often as allowed. False if there are none.
     fn give_up_some(&mut self, key: ConsumerKey, msg_ids: &[u64], now: Now) -> Result<bool> {
+        if self.note_exhausted(key, msg_ids) {
+            return Ok(false);
+        }
         let Some(slot) = self.state.consumer(key) else { return Ok(false) };
         let consumer = &slot.consumer;
         let most = consumer.policy.max_deliver;
@@ -296,7 +317,12 @@ impl Store {
         Ok(!over.is_empty())
     }
 
-    fn give_up_all(&mut self, key: ConsumerKey, msg_ids: &[u64], now: Now) -> Result<()> {
+    pub(super) fn give_up_all(
+        &mut self,
+        key: ConsumerKey,
+        msg_ids: &[u64],
+        now: Now,
+    ) -> Result<()> {
         let Some(slot) = self.state.consumer(key) else { return Ok(()) };
         let (name, address) = (Arc::clone(&slot.name), self.address_of(key.slot));
         let stamp = Stamp { time_ms: now.wall_ms, address: &address };

@@ -36,6 +36,21 @@ pub struct Publish<'a> {
     pub last_of_subject: Option<(u64, &'a str)>,
 }
 
+/// What happens in one step with a message that enters a stream.
+#[derive(Debug, Default)]
+pub(super) struct Beside<'a> {
+    /// What is recorded with it.
+    pub records: &'a [(SlotIx, &'a Op<'a>)],
+    /// The message of the same stream that goes.
+    pub leaving: Option<u64>,
+    /// Bytes that it frees elsewhere.
+    pub freed: u64,
+    /// Bytes that are remembered with it.
+    pub bytes: u64,
+    /// A stream that would let it go at once does not take it.
+    pub must_stay: bool,
+}
+
 /// What became of a published message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
@@ -91,6 +106,30 @@ impl Store {
         {
             return Ok(Published { seq: msg_id + 1, duplicate: true });
         }
+        let sent_ms = now.wall_ms;
+        let next_id = self.state.slot(index).map(|slot| slot.mailbox.next_id);
+        let sent = Op::SentOnce(SentOnce { sent_ms, msg_id: next_id, id: publish.id });
+        let (noted, bytes) = ([(index, &sent)], SentIds::bytes_of(publish.id));
+        let beside = match publish.id {
+            "" => Beside::default(),
+            _ => Beside { records: &noted, bytes, ..Beside::default() },
+        };
+        let msg_id = self.put_in_stream(index, publish, &beside, now)?;
+        if !publish.id.is_empty() {
+            self.state.note_sent(index, publish.id, sent_ms, Some(msg_id));
+        }
+        Ok(Published { seq: msg_id + 1, duplicate: false })
+    }
+
+    /// A message enters a stream, together with what happens beside it. Carrying out what the records of that say is left
+    /// to the caller.
+    pub(super) fn put_in_stream(
+        &mut self,
+        index: SlotIx,
+        publish: &Publish<'_>,
+        beside: &Beside<'_>,
+        now: Now,
+    ) -> Result<u64, NotPublished> {
         let slot = self.state.slot(index).ok_or(NotPublished::NoStream)?;
         let mailbox = &slot.mailbox;
         let policy = mailbox.policy();
@@ -115,21 +154,20 @@ impl Store {
             payload: publish.payload,
         };
         let len = Log::record_len(message.encoded_len()) as u64;
-        let mut gone = make_room(mailbox, publish.subject, len)?;
+        let mut gone = make_room(mailbox, publish.subject, len, beside.leaving)?;
         let nobody_wants_it = policy.interest && !slot.is_of_interest(publish.subject);
         if nobody_wants_it && gone.last() != Some(&msg_id) {
             gone.push(msg_id);
         }
-        let with_id = if publish.id.is_empty() { 0 } else { SentIds::bytes_of(publish.id) };
-        self.check_more_bytes(index, len + with_id, |mailbox| {
+        if beside.must_stay && gone.last() == Some(&msg_id) {
+            return Err(NotPublished::TooLarge);
+        }
+        self.check_more_bytes(index, len + beside.bytes, |mailbox| {
             let gone = gone.iter().filter_map(|msg_id| mailbox.get(*msg_id));
-            Ok(gone.map(|(_, entry)| u64::from(entry.len)).sum())
+            Ok(beside.freed + gone.map(|(_, entry)| u64::from(entry.len)).sum::<u64>())
         })?;
         let op = Op::Message(message);
-        let sent = SentOnce { sent_ms: now.wall_ms, msg_id: Some(msg_id), id: publish.id };
-        let sent = Op::SentOnce(sent);
-        let noted = [(index, &sent)];
-        let with = if publish.id.is_empty() { &[][..] } else { &noted[..] };
+        let with = beside.records;
         let placed = if gone.is_empty() && with.is_empty() {
             self.log.reserve(space_for(&[&op]), Space::Store, now.wall_ms)?;
             Some(self.append(index, 0, &op))
@@ -142,10 +180,7 @@ impl Store {
         for msg_id in gone {
             self.state.remove_message(index, msg_id);
         }
-        if !publish.id.is_empty() {
-            self.state.note_sent(index, publish.id, now.wall_ms, Some(msg_id));
-        }
-        Ok(Published { seq: msg_id + 1, duplicate: false })
+        Ok(msg_id)
     }
 
     fn check_expectations(&self, index: SlotIx, publish: &Publish<'_>) -> Result<(), NotPublished> {
@@ -173,7 +208,12 @@ impl Store {
 }
 
 /// The messages that must go for one of `len` bytes to fit; it goes itself where it never fits.
-fn make_room(mailbox: &Mailbox, subject: &str, len: u64) -> Result<Vec<u64>, NotPublished> {
+fn make_room(
+    mailbox: &Mailbox,
+    subject: &str,
+    len: u64,
+    leaving: Option<u64>,
+) -> Result<Vec<u64>, NotPublished> {
     let policy = mailbox.policy();
     let most = policy.max_per_subject;
     let mut gone = Vec::new();
@@ -188,9 +228,10 @@ fn make_room(mailbox: &Mailbox, subject: &str, len: u64) -> Result<Vec<u64>, Not
         return Ok(gone);
     }
     let of_subject: HashSet<u64, foldhash::fast::RandomState> = gone.iter().copied().collect();
-    let freed = gone.iter().filter_map(|msg_id| mailbox.get(*msg_id));
-    let freed: u64 = freed.map(|(_, entry)| u64::from(entry.len)).sum();
-    let mut messages = mailbox.messages() as u64 + 1 - gone.len() as u64;
+    let going = gone.iter().chain(&leaving).filter_map(|msg_id| mailbox.get(*msg_id));
+    let freed: u64 = going.map(|(_, entry)| u64::from(entry.len)).sum();
+    let leaves = u64::from(leaving.is_some());
+    let mut messages = mailbox.messages() as u64 + 1 - gone.len() as u64 - leaves;
     let mut bytes = mailbox.bytes.saturating_sub(freed) + len;
     if policy.discard == Discard::New && policy.is_exceeded(messages, bytes) {
         let full = policy.max_msgs > 0 && messages > policy.max_msgs;
@@ -203,6 +244,7 @@ fn make_room(mailbox: &Mailbox, subject: &str, len: u64) -> Result<Vec<u64>, Not
     while policy.is_exceeded(messages, bytes) && gone.len() < most {
         match oldest.next() {
             Some(entry) if of_subject.contains(&entry.msg_id) => {}
+            Some(entry) if Some(entry.msg_id) == leaving => {}
             Some(entry) => {
                 gone.push(entry.msg_id);
                 messages -= 1;

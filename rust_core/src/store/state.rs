@@ -57,6 +57,8 @@ pub struct State {
     pub(super) streams: HashMap<Arc<str>, SlotIx, foldhash::fast::RandomState>,
     /// Consumers that may have something for those who wait.
     pub(super) ready_consumers: BTreeSet<ConsumerKey>,
+    /// Messages that were delivered as often as allowed and are to become dead letters.
+    pub(super) exhausted: BTreeSet<(ConsumerKey, u64)>,
     /// The number of the next consumer.
     pub(super) next_consumer: u64,
     /// What others are to be told of consumers.
@@ -81,6 +83,7 @@ impl State {
             journal: Journal::default(),
             streams: HashMap::default(),
             ready_consumers: BTreeSet::new(),
+            exhausted: BTreeSet::new(),
             next_consumer: 0,
             stream_events: VecDeque::new(),
             epoch: 0,

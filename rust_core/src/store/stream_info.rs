@@ -213,9 +213,9 @@ impl Store {
         name.unwrap_or_default().into()
     }
 
-    /// Whether some consumer may have something for those who wait.
+    /// Whether some consumer may have something for those who wait, or for the stream of its dead letters.
     pub fn has_ready_consumers(&self) -> bool {
-        !self.state.ready_consumers.is_empty()
+        !self.state.ready_consumers.is_empty() || !self.state.exhausted.is_empty()
     }
 
     /// A consumer as it is now.

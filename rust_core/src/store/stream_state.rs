@@ -7,6 +7,7 @@ use super::consumers::{ConsumerKey, ConsumerSlot};
 use super::indexes::SlotIx;
 use super::slot::Slot;
 use super::state::State;
+use super::stream_dead_letters::Fate;
 use super::timers::{Purpose, Timer, Timers};
 use crate::consumer::{Consumer, ConsumerPolicy};
 use crate::time::Now;
@@ -51,6 +52,8 @@ pub struct AboutMessage {
     pub consumer_seq: u64,
     /// How often it was delivered.
     pub deliveries: u32,
+    /// What became of it.
+    pub fate: Fate,
 }
 
 impl State {

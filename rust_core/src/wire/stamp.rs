@@ -50,6 +50,8 @@ pub mod cause {
     pub const MAX_DELIVER: u8 = 6;
     /// A member asked to never have it again.
     pub const TERMINATED: u8 = 7;
+    /// Delivered as often as allowed; a copy is kept as a dead letter.
+    pub const MOVED: u8 = 8;
 
     /// The name of a cause.
     pub fn name(cause: u8) -> Option<&'static str> {
@@ -61,6 +63,7 @@ pub mod cause {
             EXPIRED => "expired",
             MAX_DELIVER => "max_deliver",
             TERMINATED => "terminated",
+            MOVED => "moved",
             _ => return None,
         })
     }

@@ -94,7 +94,7 @@ pub struct ConsumerDone<'a> {
     pub stamp: Stamp<'a>,
     /// Its name.
     pub consumer: &'a str,
-    /// One of [`super::stamp::cause`]: consumed, terminated, or delivered too often.
+    /// One of [`super::stamp::cause`]: consumed, terminated, moved, or delivered too often.
     pub cause: u8,
     /// Which, as [`encode_runs`] writes it; counts mean nothing.
     pub runs: &'a [u8],

@@ -20,6 +20,7 @@ mod refusals;
 mod room;
 mod script;
 mod splits;
+mod stream_dead_letters;
 mod streams;
 mod streams_room;
 mod wire;
