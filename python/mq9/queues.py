@@ -2,12 +2,14 @@
 
 A small client for the envelope `hanzo.mq.v1`, over nats-py. A handler that returns has acknowledged
 its task; one that raises gets it again, later each time. All of it works on any server that speaks
-JetStream, but for what mq9 adds there: priorities, the end of a task's life, and dead letters.
+JetStream, but for what mq9 adds there: delays that the broker keeps, the end of a task's life, and
+dead letters.
 """
 
 import asyncio
 import json
 import logging
+import math
 import os
 import secrets
 import time
@@ -33,6 +35,8 @@ __all__ = ["DeadLetter", "MQClient", "NoQueue", "Task", "TaskRefused"]
 
 SCHEMA = "hanzo.mq.v1"
 REPLY_TO = "Hanzo-Reply-To"
+_DUE = "mq9-due-time"
+"""What mq9 writes into a task that it has kept until its time."""
 
 _log = logging.getLogger("mq9.queues")
 
@@ -233,14 +237,15 @@ class MQClient:
 
         `task` is an envelope, or the part of one that matters: what is missing is filled in. The
         task is stored once, however often one with its `id` is published within the stream's
-        `duplicate_window`. With `delay`, or `delay_until` in the envelope, it is handled no sooner.
+        `duplicate_window`. With `delay`, or `delay_until` in the envelope, it is handled no sooner:
+        mq9 keeps it until then, and its answer has the number 0.
         """
         envelope = self._envelope(task)
         if delay is not None:
             envelope["delay_until"] = _after(delay)
         elif isinstance(envelope.get("delay_until"), datetime):
             envelope["delay_until"] = _written(envelope["delay_until"])
-        said = {"Nats-Msg-Id": str(envelope["id"])} | _meant(envelope, task) | dict(headers or {})
+        said = {"Nats-Msg-Id": str(envelope["id"])} | _meant(envelope) | dict(headers or {})
         return await self._store(subject, json.dumps(envelope).encode(), said)
 
     async def replay(self, task: Task) -> PubAck:
@@ -249,7 +254,6 @@ class MQClient:
         if dead is None or message is None:
             raise InvalidField(f"task {task.id} is no dead letter: it has not been given up")
         said = {"Nats-Msg-Id": f"replay-{dead.stream}-{dead.sequence}-{dead.group}"}
-        said |= _meant({"priority": task.envelope.get("priority")}, task.envelope)
         return await self._store(dead.subject, message.data, said)
 
     async def _store(self, subject: str, payload: bytes, said: dict[str, str]) -> PubAck:
@@ -444,7 +448,7 @@ class MQClient:
             _log.error("%s: a message that is no task is given up: %s", work.subject, error)
             await self._settle(message.term())
             return
-        if not self._keeps_delays() and (early := _early(task)) > 0:
+        if _DUE not in (message.headers or {}) and (early := _early(task)) > 0:
             await self._settle(message.nak(delay=early))
             return
         beating = asyncio.create_task(self._beat(message, source.beat_s))
@@ -458,10 +462,6 @@ class MQClient:
             await self._settle(message.ack())
         finally:
             beating.cancel()
-
-    def _keeps_delays(self) -> bool:
-        """Whether the server is mq9: others deliver a task before its time."""
-        return self._nats is None or "mq9" in self._nats._server_info
 
     async def _beat(self, message: Msg, beat_s: float) -> None:
         """Keeps the claim on a task while its handler works."""
@@ -515,24 +515,27 @@ def _after(delay: float | timedelta) -> str:
     return _written(datetime.now(UTC) + seconds)
 
 
-def _meant(envelope: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, str]:
+def _meant(envelope: Mapping[str, Any]) -> dict[str, str]:
     """What of an envelope counts for the broker, in its headers."""
-    asked = {
-        "mq9-priority": envelope.get("priority") if "priority" in task else None,
-        "mq9-delay-until": envelope.get("delay_until"),
-        "mq9-ttl": envelope.get("ttl_seconds"),
-    }
+    asked = {"mq9-ttl": envelope.get("ttl_seconds")}
+    if (delay := _until(envelope)) > 0:
+        asked["mq9-delay-ms"] = math.ceil(delay * 1000)
     return {name: str(value) for name, value in asked.items() if value is not None}
 
 
 def _early(task: Task) -> float:
     """How many seconds before its time a task was delivered."""
-    wanted = task.envelope.get("delay_until")
+    return 0.0 if task.dead is not None else _until(task.envelope)
+
+
+def _until(envelope: Mapping[str, Any]) -> float:
+    """How many seconds a task has to wait; not above 0 if it has not."""
+    wanted = envelope.get("delay_until")
     try:
         due = datetime.fromisoformat(wanted) if isinstance(wanted, str) else None
     except ValueError:
         return 0.0
-    if due is None or due.tzinfo is None or task.dead is not None:
+    if due is None or due.tzinfo is None:
         return 0.0
     return (due - datetime.now(UTC)).total_seconds()
 

@@ -224,7 +224,7 @@ def test_ids_sort_by_time() -> None:
 
 DECLARED = """
 mq9 {
-  streams: [ { name: MQ, subjects: ["mq.>"], retention: workqueue, priority: yes, envelope: yes } ]
+  streams: [ { name: MQ, subjects: ["mq.>"], retention: workqueue, envelope: yes } ]
   queues: [ { name: a, subject: mq.a, max_deliver: 2, dlq: yes, group: workers }
             { name: dead_letter, subject: "mq.dlq.>", max_deliver: 1, group: dlq-monitor } ]
 }
@@ -245,10 +245,7 @@ async def test_what_a_stream_does_not_take_is_told(declared: MQClient) -> None:
         await declared.replay(Task("mq.a", "1", "t", {}, {}))
 
 
-async def test_a_server_that_knows_no_delays_is_asked_again(
-    mq: MQClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MQClient, "_keeps_delays", lambda _: False)
+async def test_a_task_that_comes_before_its_time_is_put_back(mq: MQClient) -> None:
     due = datetime.now(UTC) + timedelta(seconds=0.8)
     written = due.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     stream = (await mq._connected()).jetstream()
@@ -265,3 +262,111 @@ async def test_a_server_that_knows_no_delays_is_asked_again(
 
     await work(mq, done)
     assert at[0] >= due - timedelta(milliseconds=1)
+
+
+async def keeps_delays(client: MQClient) -> None:
+    began = time.time()
+    first = await client.publish("mq.a", {"id": "1", "data": {"is": "later"}}, delay=1.0)
+    due = datetime.now(UTC) + timedelta(seconds=1.2)
+    second = await client.publish("mq.a", {"data": {"is": "last"}, "delay_until": due})
+    third = await client.publish("mq.a", {"data": {"is": "now"}})
+    assert [first.seq, second.seq, third.seq] == [0, 0, 1]
+    assert (await client.publish("mq.a", {"id": "1", "data": {"is": "later"}}, delay=1.0)).duplicate
+    seen: list[tuple[object, int, float]] = []
+    done = asyncio.Event()
+
+    @client.subscribe("mq.a", group="workers")
+    async def handle(task: Task) -> None:
+        seen.append((task.data["is"], task.delivery, time.time() - began))
+        if len(seen) == 3:
+            done.set()
+
+    await work(client, done)
+    assert [(data, delivery) for data, delivery, _ in seen] == [
+        ("now", 1),
+        ("later", 1),
+        ("last", 1),
+    ]
+    assert seen[1][2] >= 0.999
+    assert seen[2][2] >= 1.199
+
+
+async def test_a_delayed_task_is_kept_by_the_broker_until_its_time(mq: MQClient) -> None:
+    await keeps_delays(mq)
+
+
+async def test_so_it_is_where_the_stream_reads_envelopes(declared: MQClient) -> None:
+    await keeps_delays(declared)
+
+
+async def test_a_task_whose_life_is_over_is_gone(mq: MQClient, server: Server) -> None:
+    await mq.publish("mq.a", {"data": "brief", "ttl_seconds": 1})
+    await mq.publish("mq.a", {"data": "long", "ttl_seconds": 600})
+    assert await waiting(server) == 2
+    stream = (await mq._connected()).jetstream()
+    async with asyncio.timeout(DEADLINE_S):
+        while (await stream.stream_info("MQ")).state.messages == 2:
+            pass
+    seen: list[object] = []
+    done = asyncio.Event()
+
+    @mq.subscribe("mq.a", group="workers")
+    async def handle(task: Task) -> None:
+        seen.append(task.data)
+        done.set()
+
+    await work(mq, done)
+    assert seen == ["long"]
+
+
+async def test_a_task_that_fails_too_often_is_a_dead_letter_and_can_go_back(
+    declared: MQClient,
+) -> None:
+    await declared.publish("mq.a", {"id": "1", "type": "t", "data": {"n": 7}})
+    letters: list[Task] = []
+    tries: list[int] = []
+    done = asyncio.Event()
+
+    @declared.subscribe("mq.a", group="workers")
+    async def handle(task: Task) -> None:
+        tries.append(task.delivery)
+        if len(tries) <= 2:
+            raise ValueError("broken")
+        done.set()
+
+    @declared.subscribe("mq.dlq.>", group="dlq-monitor")
+    async def look(task: Task) -> None:
+        letters.append(task)
+        assert task.dead is not None
+        assert not (await declared.replay(task)).duplicate
+        assert (await declared.replay(task)).duplicate
+
+    await work(declared, done)
+    assert tries == [1, 2, 1]
+    [letter] = letters
+    assert (letter.id, letter.data, letter.subject) == ("1", {"n": 7}, "mq.dlq.mq.a")
+    dead = letter.dead
+    assert dead is not None
+    assert (dead.reason, dead.error, dead.attempts) == ("max_deliver", "", 2)
+    assert (dead.subject, dead.stream, dead.sequence) == ("mq.a", "MQ", 1)
+    assert dead.group == "workers"
+    first, last = (datetime.fromisoformat(at) for at in (dead.first_seen, dead.last_failed))
+    assert first < last <= datetime.now(UTC) + timedelta(seconds=1)
+
+
+async def test_what_is_no_task_is_kept_where_dead_letters_are_asked_for(mq: MQClient) -> None:
+    stream = (await mq._connected()).jetstream()
+    await stream.publish("mq.a", b"no task")
+    await mq.publish("mq.a", {"data": "good"})
+    done = asyncio.Event()
+
+    @mq.subscribe("mq.a", group="workers", dead_letters="mq.dlq")
+    async def handle(task: Task) -> None:
+        assert task.data == "good"
+        done.set()
+
+    await work(mq, done)
+    letter = await stream.get_last_msg("MQ", "mq.dlq.mq.a")
+    assert letter.data == b"no task"
+    assert letter.headers is not None
+    assert letter.headers["mq9-dead-reason"] == "terminated"

@@ -103,7 +103,7 @@ def test_the_documents_own_declarations() -> None:
 def test_what_mq9_adds() -> None:
     options = loads(
         "mq9 { streams: [\n"
-        '{ name: "MQ", priority: yes, envelope: yes, metadata { owner: "me" } } ]\n'
+        '{ name: "MQ", priority: no, envelope: yes, metadata { owner: "me" } } ]\n'
         'consumers: [ { name: "c", backoff: ["1s", "500ms"], dlq: "dead" } ]\n'
         'queues: [ { name: "x.y", stream: "OTHER", subject: "a" } ]\n'
         "scheduled_jobs: [\n"
@@ -112,7 +112,6 @@ def test_what_mq9_adds() -> None:
     )
     assert json.loads(options.streams[0].config)["metadata"] == {
         "owner": "me",
-        "mq9.priority": "true",
         "mq9.envelope": "hanzo.mq.v1",
     }
     found = consumers(options)
@@ -131,6 +130,11 @@ def test_what_mq9_adds() -> None:
         ('streams: [ { name: "A", max_msgs: "ten" } ]', "a whole number"),
         ('streams: [ { name: "A", max_age: 5 } ]', 'a duration such as "30s"'),
         ('streams: [ { name: "A", subject: "a" } ]', "did you mean 'subjects'"),
+        ('streams: [ { name: "A", priority: yes } ]', "text:1:18: priority is not supported"),
+        (
+            'streams: [ { name: "A", metadata { "mq9.priority": "true" } } ]',
+            "mq9.priority is not supported",
+        ),
         ('streams: [ { name: "A", envelope: "v7" } ]', "yes, no or hanzo.mq.v1"),
         ('streams: [ { name: "A", num_replicas: 3 } ]', "replicas > 1 not supported"),
         ('streams: [ { name: "A" }, { name: "A" } ]', "another stream of this name"),

@@ -1,11 +1,15 @@
 //! A client publishes to a subject of a stream: what its headers ask for, and the PubAck.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
+use super::duration::parse_time_ms;
 use super::envelope::{self, Envelope};
 use super::error::{self, ApiError};
-use super::{JetStream, StreamIx};
+use super::{JetStream, StreamIx, timestamp};
 use crate::front::Call;
+use crate::protocol::{Unit, span_ms};
 use crate::store::{NotPublished, Publish, Published, Store};
 use crate::time::Now;
 
@@ -25,7 +29,16 @@ struct Asked<'a> {
     rollup: bool,
     /// What no stream does, whatever else is asked.
     unserved: Option<ApiError>,
+    schedule: Option<&'a str>,
+    target: Option<&'a str>,
+    /// What mq9 adds: headers and their values.
+    spans: [Option<&'a str>; 4],
 }
+
+/// How long a message is to wait, and to live. Case does not count.
+const SPANS: [&str; 4] = ["mq9-delay", "mq9-delay-ms", "mq9-ttl", "mq9-ttl-ms"];
+/// Says when a message was due that was to enter its stream later.
+const DUE: &str = "mq9-due-time";
 
 impl<'a> Asked<'a> {
     fn read(lines: &'a [u8]) -> Asked<'a> {
@@ -34,11 +47,16 @@ impl<'a> Asked<'a> {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let Some(colon) = memchr::memchr(b':', line) else { continue };
             let (name, value) = (&line[..colon], &line[colon + 1..]);
-            if !name.starts_with(b"Nats-") {
+            let span = SPANS.iter().position(|span| name.eq_ignore_ascii_case(span.as_bytes()));
+            if span.is_none() && !name.starts_with(b"Nats-") {
                 continue;
             }
             let Ok(value) = std::str::from_utf8(value) else { continue };
             let value = value.trim();
+            if let Some(span) = span {
+                asked.spans[span] = Some(value);
+                continue;
+            }
             match name {
                 _ if value.is_empty() => {}
                 b"Nats-Msg-Id" => asked.id = value,
@@ -53,10 +71,35 @@ impl<'a> Asked<'a> {
                 }
                 b"Nats-TTL" => asked.ttl = Some(value),
                 b"Nats-Rollup" => asked.rollup = true,
+                b"Nats-Schedule" => asked.schedule = Some(value),
+                b"Nats-Schedule-Target" => asked.target = Some(value),
                 _ => {}
             }
         }
         asked
+    }
+
+    /// How long the message is to wait, and to live, if that is said.
+    fn times(&self, subject: &str, now: Now) -> Result<(Option<u64>, Option<u64>), ApiError> {
+        let bad = |why: String| ApiError { description: why.into(), ..error::BAD_REQUEST };
+        let mut found = [None; 4];
+        for ((ms, value), name) in found.iter_mut().zip(self.spans).zip(SPANS) {
+            let unit = if name.ends_with("-ms") { Unit::Milliseconds } else { Unit::Seconds };
+            let span = value.map(|value| span_ms(name, value, unit)).transpose();
+            *ms = span.map_err(|refusal| bad(refusal.text))?;
+        }
+        let mut delay = found[0].or(found[1]);
+        if let Some(schedule) = self.schedule {
+            if self.target.is_some_and(|target| target != subject) {
+                return Err(bad("Nats-Schedule-Target must be the subject itself".to_owned()));
+            }
+            let due_ms =
+                schedule.strip_prefix("@at ").and_then(parse_time_ms).ok_or_else(|| {
+                    bad(format!("Nats-Schedule is {schedule:?}: it must be @at and a time"))
+                })?;
+            delay = Some(due_ms.saturating_sub(now.wall_ms));
+        }
+        Ok((delay, found[2].or(found[3])))
     }
 }
 
@@ -93,7 +136,7 @@ impl JetStream {
         }
         let name = &served.config.name;
         let (promises, text) = match outcome {
-            Ok(Published { seq, duplicate }) => (true, pub_ack(name, seq, duplicate)),
+            Ok(published) => (true, pub_ack(name, published)),
             Err(error) => {
                 let refusal = json!({"error": error.value(), "stream": name, "seq": 0});
                 (false, refusal.to_string().into_bytes())
@@ -103,7 +146,7 @@ impl JetStream {
     }
 }
 
-fn pub_ack(stream: &str, seq: u64, duplicate: bool) -> Vec<u8> {
+fn pub_ack(stream: &str, Published { seq, duplicate }: Published) -> Vec<u8> {
     let mut text = b"{\"stream\":".to_vec();
     // A Vec takes everything, and text is always JSON.
     let _ = serde_json::to_writer(&mut text, &Value::String(stream.to_owned()));
@@ -111,6 +154,9 @@ fn pub_ack(stream: &str, seq: u64, duplicate: bool) -> Vec<u8> {
     text.extend_from_slice(crate::nats::Number::new(seq).as_bytes());
     if duplicate {
         text.extend_from_slice(b",\"duplicate\":true");
+    }
+    if seq == 0 {
+        text.extend_from_slice(b",\"delayed\":true");
     }
     text.push(b'}');
     text
@@ -137,13 +183,28 @@ fn store_message(
     if asked.rollup {
         return Err(error::NO_ROLLUPS);
     }
-    if envelope::is_asked(&served.config.metadata) {
-        Envelope::read(call.payload)?;
-    }
+    let envelope = match envelope::is_asked(&served.config.metadata) {
+        true => Envelope::read(call.payload)?,
+        false => Envelope::default(),
+    };
+    // What the headers say counts before what the envelope says.
+    let (delay, ttl) = asked.times(subject, now)?;
+    let due_in = envelope.due_ms.map(|due_ms| due_ms.saturating_sub(now.wall_ms));
+    let delay_ms = delay.or(due_in).unwrap_or(0);
+    let told = match delay_ms {
+        0 => Vec::new(),
+        _ => format!("{DUE}: {}\r\n", timestamp(now.wall_ms.saturating_add(delay_ms))).into_bytes(),
+    };
+    let headers = match delay_ms {
+        0 => Cow::Borrowed(headers),
+        _ => Cow::Owned([headers, &told].concat()),
+    };
     let publish = Publish {
         subject,
-        headers,
+        headers: &headers,
         payload: call.payload,
+        delay_ms,
+        ttl_ms: ttl.or(envelope.ttl_ms).unwrap_or(0),
         id: asked.id,
         last_seq: asked.last_seq.map(sequence),
         last_id: asked.last_id,

@@ -352,6 +352,9 @@ pub(super) fn state(info: &StreamInfo) -> Map<String, Value> {
     if info.subjects > 0 {
         state.insert("num_subjects".to_owned(), info.subjects.into());
     }
+    if info.delayed > 0 {
+        state.insert("num_delayed".to_owned(), info.delayed.into());
+    }
     if info.messages > 0 && info.deleted() > 0 {
         state.insert("num_deleted".to_owned(), info.deleted().into());
     }

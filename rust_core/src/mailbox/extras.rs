@@ -39,6 +39,8 @@ pub struct Extras {
     pub expiries: ById<(u64, TimerKey)>,
     /// Delayed messages by delay number.
     pub delayed: ById<Delayed>,
+    /// The bytes of all of them.
+    pub delayed_bytes: u64,
     /// The next delay number.
     pub next_delay: u64,
     /// Encoded messages of the memory tier by `msg_id`.

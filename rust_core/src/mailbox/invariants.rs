@@ -19,8 +19,9 @@ impl Mailbox {
         assert!(ids.last().is_none_or(|last| *last < next_id), "{address} gives ids again");
         let nothing = Extras::default();
         let extras = self.extras().unwrap_or(&nothing);
-        let delayed = extras.delayed.iter().map(|(_, delayed)| u64::from(delayed.len));
-        let bytes = entries.iter().map(|entry| u64::from(entry.len)).chain(delayed).sum::<u64>();
+        let delayed: u64 = extras.delayed.iter().map(|(_, delayed)| u64::from(delayed.len)).sum();
+        assert_eq!(extras.delayed_bytes, delayed, "delayed bytes of {address}");
+        let bytes = delayed + entries.iter().map(|entry| u64::from(entry.len)).sum::<u64>();
         assert_eq!(self.bytes, bytes, "bytes of {address}");
         extras.check_invariants(address, &entries);
     }

@@ -165,6 +165,20 @@ impl Mailbox {
         self.visible() + self.extras().map_or(0, |s| s.delayed.len())
     }
 
+    /// Messages and bytes that count to its limits. In a stream, what waits for its time has limits of its own.
+    pub fn limited(&self) -> (u64, u64) {
+        if self.is_stream() {
+            (self.visible() as u64, self.bytes.saturating_sub(self.delayed_bytes()))
+        } else {
+            (self.messages() as u64, self.bytes)
+        }
+    }
+
+    /// The bytes of delayed messages.
+    pub fn delayed_bytes(&self) -> u64 {
+        self.extras().map_or(0, |extras| extras.delayed_bytes)
+    }
+
     /// Replaces all lanes, as read from a checkpoint. Their bytes are counted when all is read.
     pub fn set_lanes(&mut self, mut lanes: Vec<(Level, Lane)>) {
         lanes.sort_by_key(|(level, _)| *level);

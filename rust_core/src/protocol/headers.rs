@@ -226,12 +226,13 @@ fn flag(name: &str, value: &str) -> Result<bool, Refusal> {
 }
 
 /// What a span of time is told in.
-enum Unit {
+pub(crate) enum Unit {
     Seconds,
     Milliseconds,
 }
 
-fn span_ms(name: &str, value: &str, unit: Unit) -> Result<u64, Refusal> {
+/// What a header says of a span of time, in ms.
+pub(crate) fn span_ms(name: &str, value: &str, unit: Unit) -> Result<u64, Refusal> {
     let (unit_ms, units) = match unit {
         Unit::Seconds => (1000, "seconds"),
         Unit::Milliseconds => (1, "milliseconds"),

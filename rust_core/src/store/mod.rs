@@ -53,6 +53,7 @@ mod state_digest;
 mod state_groups;
 mod stream;
 mod stream_dead_letters;
+mod stream_delays;
 mod stream_info;
 mod stream_purge;
 mod stream_state;

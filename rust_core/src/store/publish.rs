@@ -1,6 +1,7 @@
 //! Publishing to a stream: what is expected of it, its limits, and ids that came before.
 
 use super::indexes::SlotIx;
+use super::send::earliest;
 use super::send_once::MAX_SEND_ID;
 use super::stream::StreamKey;
 use super::update::SURPLUS_AT_ONCE;
@@ -9,7 +10,7 @@ use hashbrown::HashSet;
 
 use crate::error::Error;
 use crate::log::{Log, Space};
-use crate::mailbox::{Discard, Level, Mailbox, SentIds};
+use crate::mailbox::{Discard, Level, Mailbox, Policy, SentIds};
 use crate::time::Now;
 use crate::wire::mailbox_ops::SentOnce;
 use crate::wire::op::{Message, Op};
@@ -26,6 +27,10 @@ pub struct Publish<'a> {
     pub headers: &'a [u8],
     /// The payload.
     pub payload: &'a [u8],
+    /// How long it stays out of the stream; 0 is not at all.
+    pub delay_ms: u64,
+    /// How long it lives, from now; 0 is as long as the stream says.
+    pub ttl_ms: u64,
     /// Its id; empty for none.
     pub id: &'a str,
     /// The number of the last message before it.
@@ -54,7 +59,7 @@ pub(super) struct Beside<'a> {
 /// What became of a published message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
-    /// Its number in the stream, from 1.
+    /// Its number in the stream, from 1; 0 if it was to enter the stream later.
     pub seq: u64,
     /// It was there already.
     pub duplicate: bool,
@@ -87,6 +92,33 @@ impl From<Error> for NotPublished {
     }
 }
 
+impl Publish<'_> {
+    pub(super) fn check_size(&self, policy: &Policy) -> Result<(), NotPublished> {
+        let size = (self.headers.len() + self.payload.len()) as u64;
+        let is_too_large = policy.max_msg_size > 0 && size > policy.max_msg_size;
+        if is_too_large || self.subject.len() > MAX_SUBJECT {
+            return Err(NotPublished::TooLarge);
+        }
+        Ok(())
+    }
+
+    /// The message as stored under `msg_id`.
+    pub(super) fn message<'m>(&'m self, address: &'m str, msg_id: u64, now: Now) -> Message<'m> {
+        Message {
+            msg_id,
+            sent_ms: now.wall_ms,
+            create_ms: now.wall_ms.saturating_add(self.delay_ms),
+            expires_ms: earliest(now.wall_ms, self.ttl_ms, 0),
+            level: Level::NORMAL.number(),
+            address,
+            key: self.subject,
+            tags: "",
+            headers: self.headers,
+            payload: self.payload,
+        }
+    }
+}
+
 impl Store {
     /// Stores a message in a stream.
     pub fn publish_to(
@@ -102,23 +134,28 @@ impl Store {
         }
         self.check_expectations(index, publish)?;
         if !publish.id.is_empty()
-            && let Some(Some(msg_id)) = self.state.sent_before(index, publish.id, now)
+            && let Some(before) = self.state.sent_before(index, publish.id, now)
         {
-            return Ok(Published { seq: msg_id + 1, duplicate: true });
+            return Ok(Published { seq: before.map_or(0, |msg_id| msg_id + 1), duplicate: true });
         }
-        let sent_ms = now.wall_ms;
+        let (sent_ms, delayed) = (now.wall_ms, publish.delay_ms > 0);
         let next_id = self.state.slot(index).map(|slot| slot.mailbox.next_id);
+        let next_id = next_id.filter(|_| !delayed);
         let sent = Op::SentOnce(SentOnce { sent_ms, msg_id: next_id, id: publish.id });
         let (noted, bytes) = ([(index, &sent)], SentIds::bytes_of(publish.id));
         let beside = match publish.id {
             "" => Beside::default(),
             _ => Beside { records: &noted, bytes, ..Beside::default() },
         };
-        let msg_id = self.put_in_stream(index, publish, &beside, now)?;
-        if !publish.id.is_empty() {
-            self.state.note_sent(index, publish.id, sent_ms, Some(msg_id));
+        if delayed {
+            self.delay_in_stream(index, publish, &beside, now)?;
+        } else {
+            self.put_in_stream(index, publish, &beside, now)?;
         }
-        Ok(Published { seq: msg_id + 1, duplicate: false })
+        if !publish.id.is_empty() {
+            self.state.note_sent(index, publish.id, sent_ms, next_id);
+        }
+        Ok(Published { seq: next_id.map_or(0, |msg_id| msg_id + 1), duplicate: false })
     }
 
     /// A message enters a stream, together with what happens beside it. Carrying out what the records of that say is left
@@ -129,30 +166,14 @@ impl Store {
         publish: &Publish<'_>,
         beside: &Beside<'_>,
         now: Now,
-    ) -> Result<u64, NotPublished> {
+    ) -> Result<(), NotPublished> {
         let slot = self.state.slot(index).ok_or(NotPublished::NoStream)?;
         let mailbox = &slot.mailbox;
         let policy = mailbox.policy();
-        let size = (publish.headers.len() + publish.payload.len()) as u64;
-        if (policy.max_msg_size > 0 && size > policy.max_msg_size)
-            || publish.subject.len() > MAX_SUBJECT
-        {
-            return Err(NotPublished::TooLarge);
-        }
+        publish.check_size(policy)?;
         let address = mailbox.address.clone();
         let msg_id = mailbox.next_id;
-        let message = Message {
-            msg_id,
-            sent_ms: now.wall_ms,
-            create_ms: now.wall_ms,
-            expires_ms: 0,
-            level: Level::NORMAL.number(),
-            address: &address,
-            key: publish.subject,
-            tags: "",
-            headers: publish.headers,
-            payload: publish.payload,
-        };
+        let message = publish.message(&address, msg_id, now);
         let len = Log::record_len(message.encoded_len()) as u64;
         let mut gone = make_room(mailbox, publish.subject, len, beside.leaving)?;
         let nobody_wants_it = policy.interest && !slot.is_of_interest(publish.subject);
@@ -180,7 +201,7 @@ impl Store {
         for msg_id in gone {
             self.state.remove_message(index, msg_id);
         }
-        Ok(msg_id)
+        Ok(())
     }
 
     fn check_expectations(&self, index: SlotIx, publish: &Publish<'_>) -> Result<(), NotPublished> {
@@ -208,7 +229,7 @@ impl Store {
 }
 
 /// The messages that must go for one of `len` bytes to fit; it goes itself where it never fits.
-fn make_room(
+pub(super) fn make_room(
     mailbox: &Mailbox,
     subject: &str,
     len: u64,
@@ -231,14 +252,15 @@ fn make_room(
     let going = gone.iter().chain(&leaving).filter_map(|msg_id| mailbox.get(*msg_id));
     let freed: u64 = going.map(|(_, entry)| u64::from(entry.len)).sum();
     let leaves = u64::from(leaving.is_some());
-    let mut messages = mailbox.messages() as u64 + 1 - gone.len() as u64 - leaves;
-    let mut bytes = mailbox.bytes.saturating_sub(freed) + len;
+    let (had, had_bytes) = mailbox.limited();
+    let mut messages = had + 1 - gone.len() as u64 - leaves;
+    let mut bytes = had_bytes.saturating_sub(freed) + len;
     if policy.discard == Discard::New && policy.is_exceeded(messages, bytes) {
         let full = policy.max_msgs > 0 && messages > policy.max_msgs;
         return Err(if full { NotPublished::MaxMessages } else { NotPublished::MaxBytes });
     }
     // The surplus of lowered limits goes by itself: no publish waits for all of it.
-    let had_surplus = policy.is_exceeded(mailbox.messages() as u64, mailbox.bytes);
+    let had_surplus = policy.is_exceeded(had, had_bytes);
     let most = if had_surplus { SURPLUS_AT_ONCE } else { usize::MAX };
     let mut oldest = mailbox.iter_from(0).map(|(_, entry)| entry);
     while policy.is_exceeded(messages, bytes) && gone.len() < most {

@@ -368,10 +368,12 @@ impl State {
         mailbox.bytes += u64::from(len);
         self.live.add(at, len);
         let extras = mailbox.extras_mut();
+        extras.delayed_bytes += u64::from(len);
         extras.next_delay = extras.next_delay.max(delay_id + 1);
         let timer = match extras.delayed.remove(delay_id) {
             // A copy made by compaction keeps its turn among those due at the same time.
             Some(moved) => {
+                extras.delayed_bytes -= u64::from(moved.len);
                 self.live.sub(moved.at, moved.len);
                 mailbox.bytes = mailbox.bytes.saturating_sub(u64::from(moved.len));
                 moved.timer
@@ -484,6 +486,7 @@ pub(super) fn take_delayed(
 ) -> Option<Delayed> {
     let extras = mailbox.extras_mut();
     let delayed = extras.delayed.remove(delay_id)?;
+    extras.delayed_bytes -= u64::from(delayed.len);
     extras.memory_delayed.remove(&delay_id);
     timers.wall.cancel(delayed.timer);
     live.sub(delayed.at, delayed.len);

@@ -163,7 +163,7 @@ impl Store {
             ..Publish::default()
         };
         match self.put_in_stream(index, &publish, &beside, now) {
-            Ok(_) => {}
+            Ok(()) => {}
             Err(NotPublished::Failed(Error::MessageTooLarge { .. }) | NotPublished::TooLarge) => {
                 let why = format!("stream {} does not take it", self.stream_name(index));
                 return self.leave_in_place(key, msg_id, &why, now);

@@ -30,6 +30,8 @@ pub struct StreamInfo {
     pub last_ms: u64,
     /// How many subjects they have.
     pub subjects: u64,
+    /// Messages that enter it later.
+    pub delayed: u64,
     /// Consumers.
     pub consumers: usize,
 }
@@ -81,7 +83,7 @@ impl Store {
             config: extras.map_or_else(String::new, |extras| extras.desc.to_string()),
             created_ms: mailbox.created_ms,
             messages: mailbox.visible() as u64,
-            bytes: mailbox.bytes,
+            bytes: mailbox.limited().1,
             first_seq: match &oldest {
                 Some((_, entry)) => entry.msg_id + 1,
                 None if is_unused => 0,
@@ -90,6 +92,7 @@ impl Store {
             first_ms: oldest.map_or(0, |(_, entry)| entry.create_ms),
             last_seq,
             last_ms: extras.map_or(0, |extras| extras.last_ms),
+            delayed: extras.map_or(0, |extras| extras.delayed.len() as u64),
             subjects: mailbox.subjects().map_or(0, |subjects| subjects.len() as u64),
             consumers: slot.consumers().map_or(0, |consumers| consumers.len()),
         })

@@ -166,6 +166,9 @@ impl Store {
         let Some(body) = self.read_delayed(index, delay_id)? else { return Ok(()) };
         // It is tried again: passed over, it would stay for ever.
         let stored = Message::decode(&body).ok_or(Error::Internal("a delayed message is none"))?;
+        if self.state.slot(index).is_some_and(|slot| slot.mailbox.is_stream()) {
+            return self.enter_stream(index, delay_id, &stored, now);
+        }
         let msg_id = self.state.slot(index).map_or(0, |slot| slot.mailbox.next_id);
         let message = Message { msg_id, create_ms: now.wall_ms, ..stored };
         if self.is_delayed_in_memory(index, delay_id) {

@@ -195,8 +195,8 @@ impl Store {
         let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else {
             return false;
         };
-        let (visible, messages) = (mailbox.visible() as u64, mailbox.messages() as u64);
-        is_surplus(mailbox.policy(), visible, messages, mailbox.bytes)
+        let (visible, (messages, bytes)) = (mailbox.visible() as u64, mailbox.limited());
+        is_surplus(mailbox.policy(), visible, messages, bytes)
     }
 
     /// Surplus messages go then; nothing changes if they do already.
@@ -251,8 +251,7 @@ impl State {
 
 /// Some of the messages that a mailbox holds and by this policy may not, oldest first.
 fn surplus(mailbox: &Mailbox, policy: &Policy) -> Vec<u64> {
-    let (mut visible, mut messages) = (mailbox.visible() as u64, mailbox.messages() as u64);
-    let mut bytes = mailbox.bytes;
+    let (mut visible, (mut messages, mut bytes)) = (mailbox.visible() as u64, mailbox.limited());
     let mut surplus = Vec::new();
     for (_, entry) in mailbox.iter_from(0).take(SURPLUS_AT_ONCE) {
         if !is_surplus(policy, visible, messages, bytes) {

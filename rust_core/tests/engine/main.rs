@@ -21,6 +21,7 @@ mod room;
 mod script;
 mod splits;
 mod stream_dead_letters;
+mod stream_delays;
 mod streams;
 mod streams_room;
 mod wire;

@@ -21,7 +21,7 @@ fn refusal(from: &str, to: &str) -> String {
 #[test]
 fn the_envelope_of_the_document_is_read() {
     let found = read(WHOLE.as_bytes()).unwrap();
-    assert_eq!(found, Envelope { level: Some(5), due_ms: None, ttl_ms: Some(300_000) });
+    assert_eq!(found, Envelope { due_ms: None, ttl_ms: Some(300_000) });
     let delayed = WHOLE.replace(":null", r#":"1970-01-01T00:00:01.5Z""#);
     assert_eq!(read(delayed.as_bytes()).unwrap().due_ms, Some(1500));
     let least = r#"{"schema":"hanzo.mq.v1","id":"1","type":"a","source":"b",
