@@ -17,6 +17,7 @@ SESSIONS: Mapping[str, tuple[str, ...]] = {
     "docs/queues.md": ("-js",),
     "docs/server.md": (),
     "docs/guides/exactly-once.md": (),
+    "docs/guides/hip-0055.md": (),
     "docs/guides/migrate.md": (),
     "docs/guides/retries.md": (),
     "docs/guides/schedule.md": (),
