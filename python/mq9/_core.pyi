@@ -62,6 +62,7 @@ __all__ = [
     "latency_bounds_us",
     "list_activity",
     "list_groups",
+    "send_back",
     "stream_bytes",
     "stream_detail",
     "stream_names",

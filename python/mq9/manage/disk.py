@@ -1,4 +1,4 @@
-"""How fast the disk fills.
+"""The pace at which the disk fills.
 
 Owns a day of samples. A store that makes room now and then fills no disk: what counts is how much
 less is free than long ago.

@@ -1,4 +1,4 @@
-//! How long files stay: those of old hours are removed, and the manifest says how far that went.
+//! Retention: files of old hours are removed, and the manifest says how far that went.
 //!
 //! Owns which files go. Looks only into the hours that go, so that it costs the same however much is kept.
 

@@ -1,4 +1,4 @@
-//! What a node has heard of the others, and what follows from it: what all have, and who could lead.
+//! The other nodes, as far as this one has heard: the number that all have, and those that could lead.
 
 use std::collections::BTreeMap;
 

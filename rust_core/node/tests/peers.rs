@@ -1,4 +1,4 @@
-//! What is concluded from what other nodes say of themselves.
+//! Conclusions from what other nodes say of themselves.
 
 use mq9_node::{Peer, Peers, Role};
 

@@ -1,4 +1,4 @@
-//! Which messages become dead letters, and in which stream: where the consumer's metadata has a prefix for their subjects.
+//! Dead letters of streams: the messages that become one, and the stream each goes to by its consumer's prefix.
 
 use std::collections::BTreeMap;
 
