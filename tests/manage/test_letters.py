@@ -12,6 +12,8 @@ from tests.manage.conftest import OPERATORS, Manage, Managed
 from tests.manage.test_api import bury, letters, shown
 from tests.peers import until
 
+from mq9.commands.request import MAX_ID
+
 
 @pytest.fixture
 def name(mail: Mail) -> str:
@@ -73,6 +75,22 @@ def test_a_replay_that_cannot_be_finished_sends_nothing(manage: Manage, user: st
             with managed.client(auth=("boss", "boss-pw")) as boss:
                 replay(boss, letter)
             assert [entry["payload"] for entry in mail.fetch("jobs", "workers")] == ["x"]
+
+
+def test_a_refused_replay_leaves_the_letter_and_tells_of_none(
+    api: httpx.Client, mail: Mail, name: str
+) -> None:
+    bury(mail, name, b"x")
+    [letter] = letters(api, name, 1)
+    mail.done(f"MAILBOX.REMOVE.{name}")
+    refused = mail.ask(f"ADMIN.DEAD.REPLAY.{name}.dead.0")
+    assert refused["error"] == f"mailbox {name} does not exist"
+    told = mail.ask("ADMIN.DEAD.RESOLVED", {"before": MAX_ID, "limit": 1000})["letters"]
+    assert [note for note in told if note["subject"] == name] == []
+    assert len(mail.done(f"MSG.QUERY.{name}.dead", {"since": 0})["messages"]) == 1
+    # It can still go back, once there is a place for it.
+    mail.done("MAILBOX.CREATE", {"name": name})
+    replay(api, letter)
 
 
 def test_a_replay_whose_answer_is_lost_is_not_made_again(

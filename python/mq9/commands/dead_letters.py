@@ -18,7 +18,7 @@ from mq9.commands.permission import check_may_send, user_of
 from mq9.commands.reply import Reply
 from mq9.commands.request import MAX_ID, Refusal, Request, between, read, shown
 from mq9.commands.watch import check_operator
-from mq9.errors import MailboxNotFound, MessageNotFound
+from mq9.errors import MailboxNotFound, MessageNotFound, StoreError
 
 if TYPE_CHECKING:
     from mq9.commands.context import ServerContext
@@ -114,14 +114,19 @@ class DeadLetters:
         check_address(source)
         check_may_send(self._server.broker, call.cid, source, "replaying")
         message = letter.message
-        self._note(call, letter, "replayed")
-        msg_id = send_back(
-            *(self._store, letter.address, message.msg_id, source, message.payload),
-            level=message.level,
-            key=letter.headers.get(f"{_DEAD}key", ""),
-            tags=message.tags,
-            headers=own_headers(message.headers),
-        )
+        note = self._note(call, letter, "replayed")
+        try:
+            msg_id = send_back(
+                *(self._store, letter.address, message.msg_id, source, message.payload),
+                level=message.level,
+                key=letter.headers.get(f"{_DEAD}key", ""),
+                tags=message.tags,
+                headers=own_headers(message.headers),
+            )
+        except StoreError:
+            # It lies where it lay: nobody has dealt with it.
+            self._store.delete(RESOLVED, note)
+            raise
         return ReplayReply(resolved=True, msg_id=msg_id)
 
     def _answer_resolve(self, call: Call) -> ResolveReply:
@@ -152,13 +157,13 @@ class DeadLetters:
             raise Refusal(f"message {msg_id} of {shown(address)} is no dead letter")
         return _Letter(address, message, headers)
 
-    def _note(self, call: Call, letter: _Letter, how: str) -> None:
+    def _note(self, call: Call, letter: _Letter, how: str) -> int:
         note = _note(letter)
         client = self._server.clients.open.get(call.cid)
         note["by"] = user_of(client, self._server.options)
         note["how"] = how[:200]
         key = f"{letter.address}:{letter.message.msg_id}"
-        self._keep(key, json.dumps(note, ensure_ascii=False).encode())
+        return self._keep(key, json.dumps(note, ensure_ascii=False).encode())
 
     def _answer_resolved(self, call: Call) -> ResolvedReply:
         check_operator(self._server, call)
@@ -197,12 +202,12 @@ class DeadLetters:
         except MailboxNotFound:
             return False
 
-    def _keep(self, key: str, note: bytes) -> None:
+    def _keep(self, key: str, note: bytes) -> int:
         try:
-            self._store.send(RESOLVED, note, key=key, ttl_ms=_KEPT_MS)
+            return self._store.send(RESOLVED, note, key=key, ttl_ms=_KEPT_MS)
         except MailboxNotFound:
             self._store.create_mailbox(RESOLVED)
-            self._store.send(RESOLVED, note, key=key, ttl_ms=_KEPT_MS)
+            return self._store.send(RESOLVED, note, key=key, ttl_ms=_KEPT_MS)
 
 
 def own_headers(block: bytes) -> bytes:
