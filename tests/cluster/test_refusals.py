@@ -100,6 +100,17 @@ async def test_servers_of_which_most_do_not_say_how_they_sync(made: LocalCluster
         made.stop()
 
 
+async def test_a_monitor_that_speaks_no_http_is_told(made: LocalCluster) -> None:
+    server = made.servers[0]
+    try:
+        server.start()
+        wrong = [f"http://127.0.0.1:{server.port}"]
+        with pytest.raises(StartError, match="do not say how their nats-servers sync"):
+            await SyncCheck(wrong, Log(), patience_s=1.0).begin(asyncio.Event())
+    finally:
+        made.stop()
+
+
 def test_nobody_asks_only_where_the_configuration_says_so(made: LocalCluster) -> None:
     node = made.nodes[0]
     rewritten(config_of(node), lambda text: re.sub(r"monitors: .*", "", text))

@@ -33,6 +33,20 @@ def test_what_needs_a_restart_keeps_its_value_and_is_named(tmp_path: Path) -> No
     assert reload(new).warnings == new.warnings
 
 
+def test_nodes_of_a_cluster_keep_the_size_their_nats_servers_were_asked_for(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "a.conf"
+    node = 'node: 1, nodes: ["a:1"], servers: ["nats://a:2"], monitors: ["http://a:3"]'
+    cluster = f"mq9 {{ replication {{ {node} }} }}"
+    file.write_text(f"max_payload: 1k\n{cluster}")
+    old = load(file, {})
+    file.write_text(f"max_payload: 8MB\n{cluster}")
+    new = reload(old)
+    assert new.max_payload == 1000
+    assert "max_payload changed: restart the server" in new.warnings[-1]
+
+
 def test_variables_are_looked_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.conf"
     file.write_text("max_payload: $SIZE")

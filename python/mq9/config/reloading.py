@@ -50,6 +50,10 @@ NEEDS_RESTART = (
 """Options that are fixed when the server starts; all others may change."""
 
 
+# The nats-servers that keep the log are asked at the start whether they take as much.
+_OF_A_CLUSTER = ("max_payload",)
+
+
 def reload(old: Options) -> Options:
     """Read the file of `old` again, with the same flags.
 
@@ -62,7 +66,7 @@ def reload(old: Options) -> Options:
     new = from_flags(flags, os.environ)
     fixed = {
         name: getattr(old, name)
-        for name in NEEDS_RESTART
+        for name in (*NEEDS_RESTART, *(_OF_A_CLUSTER if old.replication is not None else ()))
         if getattr(old, name) != getattr(new, name)
     }
     warnings = tuple(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from mq9.server.running import StartError
@@ -73,7 +74,7 @@ class SyncCheck:
                     f"the nats-server at {url} confirms messages before they are synced: {_WHY}. "
                     "Set jetstream { sync_interval: always } there and restart it"
                 )
-            if isinstance(answer, OSError | ValueError):
+            if isinstance(answer, OSError | ValueError | HTTPException):
                 silent[url] = str(answer)
             elif isinstance(answer, BaseException):
                 raise answer

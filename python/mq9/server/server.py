@@ -83,7 +83,7 @@ async def _serve_terms(ready: Prepared) -> int:
     while True:
         server = Server(ready, keep, is_first=is_first)
         status = await server.run()
-        if server.demoted_to is None:
+        if server.demoted_to is None or server.told_to_stop:
             return status
         # Another node leads: as after a crash, what the cluster does not have is cut off. What was
         # reloaded since the start holds for the next term as well.
@@ -98,6 +98,8 @@ class Server:
         """What it begins with, and what a reload has made of it."""
         self.demoted_to: int | None = None
         """What this node may keep of the cluster's log, when it has to start again."""
+        self.told_to_stop = False
+        """Whether it is to end, and not only its lead."""
         self._keep, self._is_first = keep, is_first
         self._membership: Membership | None = None
         self._log = ready.log
@@ -279,6 +281,7 @@ class Server:
 
     def _told_to_stop(self, signal: str) -> None:
         self._log.info(f"Trapped {signal}")
+        self.told_to_stop = True
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()

@@ -36,10 +36,11 @@ impl Peers {
         if found.len() < members.len() { None } else { found.into_iter().min() }
     }
 
-    /// Who could lead instead of `own`: a node that follows, with room for messages if any has it, and then with the
-    /// most of the stream.
-    pub fn best_placed(&self, own: u32, now: u64) -> Option<&Peer> {
-        self.followers(own, now).max_by_key(|peer| (!peer.is_full, peer.sequence))
+    /// Who of the `members` could lead instead of `own`: a node that follows, with room for messages if any has it, and
+    /// then with the most of the stream.
+    pub fn best_placed(&self, members: &[u32], own: u32, now: u64) -> Option<&Peer> {
+        let known = self.followers(own, now).filter(|peer| members.contains(&peer.node));
+        known.max_by_key(|peer| (!peer.is_full, peer.sequence))
     }
 
     /// Whether `node` follows.

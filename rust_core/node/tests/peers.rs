@@ -36,16 +36,20 @@ fn the_stream_is_kept_until_all_members_have_it_whoever_else_is_there() {
 }
 
 #[test]
-fn the_next_leader_has_room_and_then_the_most() {
-    let mut peers = Peers::default();
+fn the_next_leader_is_a_member_with_room_and_then_the_most() {
+    let (mut peers, members) = (Peers::default(), [1, 2, 3, 4, 5]);
+    peers.hear(peer(6, 99, 99), 0);
     peers.hear(Peer { role: Role::Leading, ..peer(1, 99, 99) }, 0);
-    assert!(peers.best_placed(1, 0).is_none());
+    assert!(peers.best_placed(&members, 1, 0).is_none());
     peers.hear(Peer { is_full: true, ..peer(2, 99, 99) }, 0);
-    assert_eq!(peers.best_placed(1, 0).map(|peer| (peer.node, peer.is_full)), Some((2, true)));
+    assert_eq!(
+        peers.best_placed(&members, 1, 0).map(|peer| (peer.node, peer.is_full)),
+        Some((2, true))
+    );
     peers.hear(peer(3, 50, 50), 0);
     peers.hear(peer(4, 60, 60), 0);
     peers.hear(Peer { role: Role::Stopped, ..peer(5, 70, 70) }, 0);
-    assert_eq!(peers.best_placed(1, 0).map(|peer| peer.node), Some(4));
+    assert_eq!(peers.best_placed(&members, 1, 0).map(|peer| peer.node), Some(4));
     assert!(peers.follows(1, 2, 0) && !peers.follows(1, 5, 0) && !peers.follows(2, 1, 0));
     assert!(!peers.follows(1, 2, 3_000), "it may be away");
 }

@@ -15,8 +15,9 @@ use crate::time::Now;
 
 /// The option of a consumer that asks for dead letters.
 const OPTION: &str = "mq9.dead_letter_prefix";
-/// Most messages that are moved in one go.
+/// Most messages that are moved in one go, and most bytes but for the last of them.
 const MOVED_AT_ONCE: usize = 256;
+const MOVED_BYTES: u64 = 1 << 20;
 
 /// Who makes a consumer: a connection, or the broker itself.
 pub(super) type Creator<'a> = Option<(u64, &'a dyn Listeners)>;
@@ -127,13 +128,18 @@ impl JetStream {
         Some(Grave { to, subject })
     }
 
-    /// Messages that were delivered as often as allowed become dead letters, some at a time.
-    pub(super) fn move_exhausted(&self, store: &mut Store, now: Now) {
+    /// Messages that were delivered as often as allowed become dead letters, some at a time. Says whether there are more.
+    pub(super) fn move_exhausted(&self, store: &mut Store, now: Now) -> bool {
+        let end = store.end().number().saturating_add(MOVED_BYTES);
         for _ in 0..MOVED_AT_ONCE {
-            let Some((key, msg_id)) = store.next_exhausted() else { break };
+            if store.end().number() >= end {
+                return true;
+            }
+            let Some((key, msg_id)) = store.next_exhausted() else { return false };
             if let Some(grave) = self.grave(store, key, msg_id) {
                 store.move_exhausted(key, msg_id, &grave, now);
             }
         }
+        true
     }
 }

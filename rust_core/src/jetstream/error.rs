@@ -61,6 +61,9 @@ pub const NO_ROLLUPS: ApiError = known(500, 10111, "rollup not permitted");
 pub const NO_COUNTERS: ApiError = known(400, 10168, "message counters is disabled");
 /// Messages are stored one by one.
 pub const NO_BATCHES: ApiError = known(400, 10174, "atomic publish is disabled");
+/// Others would take it for the broker's word.
+pub const OWN_HEADER: ApiError =
+    known(400, 10003, "mq9-dead-* and mq9-due-time are headers that only the broker writes");
 /// There is one broker, or mq9's own cluster.
 pub const NO_CLUSTER: ApiError = known(503, 10010, "JetStream clustering support required");
 /// Messages of the stream stay.

@@ -39,6 +39,8 @@ struct Asked<'a> {
 const SPANS: [&str; 4] = ["mq9-delay", "mq9-delay-ms", "mq9-ttl", "mq9-ttl-ms"];
 /// Says when a message was due that was to enter its stream later.
 const DUE: &str = "mq9-due-time";
+/// What dead letters say of themselves begins with this.
+const DEAD: &[u8] = b"mq9-dead-";
 
 impl<'a> Asked<'a> {
     fn read(lines: &'a [u8]) -> Asked<'a> {
@@ -47,6 +49,9 @@ impl<'a> Asked<'a> {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let Some(colon) = memchr::memchr(b':', line) else { continue };
             let (name, value) = (&line[..colon], &line[colon + 1..]);
+            if is_own(name) {
+                asked.unserved = Some(error::OWN_HEADER);
+            }
             let span = SPANS.iter().position(|span| name.eq_ignore_ascii_case(span.as_bytes()));
             if span.is_none() && !name.starts_with(b"Nats-") {
                 continue;
@@ -101,6 +106,13 @@ impl<'a> Asked<'a> {
         }
         Ok((delay, found[2].or(found[3])))
     }
+}
+
+/// Whether a header says what only the broker knows. Case does not count, nor do blanks: some readers strip them.
+fn is_own(name: &[u8]) -> bool {
+    let name = name.trim_ascii();
+    let start = name.get(..DEAD.len()).unwrap_or_default();
+    start.eq_ignore_ascii_case(DEAD) || name.eq_ignore_ascii_case(DUE.as_bytes())
 }
 
 /// A number of a message; what is none is never the right one.
@@ -197,7 +209,10 @@ fn store_message(
     };
     let headers = match delay_ms {
         0 => Cow::Borrowed(headers),
-        _ => Cow::Owned([headers, &told].concat()),
+        _ if headers.is_empty() || headers.ends_with(b"\r\n") => {
+            Cow::Owned([headers, &told].concat())
+        }
+        _ => Cow::Owned([headers, b"\r\n", &told].concat()),
     };
     let publish = Publish {
         subject,

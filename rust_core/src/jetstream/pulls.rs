@@ -168,7 +168,8 @@ impl JetStream {
         }
     }
 
-    /// Gives some of a consumer's messages to those who wait for them, in turns. Returns their bytes.
+    /// Gives some of a consumer's messages to those who wait for them, in turns. Returns their bytes, and those of what
+    /// became dead letters.
     fn serve(
         &mut self,
         store: &mut Store,
@@ -176,7 +177,9 @@ impl JetStream {
         now: Now,
         listeners: &dyn Listeners,
     ) -> usize {
+        let end = store.end().number();
         self.move_exhausted(store, now);
+        let moved = usize::try_from(store.end().number() - end).unwrap_or(usize::MAX);
         let before = self.outgoing_bytes;
         let mut more = true;
         while more && self.outgoing_bytes - before < TURN_BYTES {
@@ -193,7 +196,7 @@ impl JetStream {
         }
         store.set_waiting(key, self.pulls.waiting(key), now);
         self.tell_events(store, now);
-        self.outgoing_bytes - before
+        moved.saturating_add(self.outgoing_bytes - before)
     }
 
     fn serve_some(
@@ -308,7 +311,7 @@ impl JetStream {
     /// Serves all who may have something to be given or told, some of it at a time. Says whether there is more to do at
     /// once.
     pub fn settle(&mut self, store: &mut Store, now: Now, listeners: &dyn Listeners) -> bool {
-        self.move_exhausted(store, now);
+        let exhausted = self.move_exhausted(store, now);
         self.tell_events(store, now);
         self.store_advisories(store, now);
         let mut bytes = 0;
@@ -328,7 +331,7 @@ impl JetStream {
             self.on_due(store, key, id, now, listeners);
         }
         let purges = self.go_on_purging(store, now);
-        purges || store.has_ready_consumers()
+        exhausted || purges || store.has_ready_consumers()
     }
 
     /// A connection that could take no more has room again: its requests go on. Says whether there are any.

@@ -228,6 +228,18 @@ impl Store {
     }
 }
 
+/// Whether a stream surely takes no message whose record has about so many bytes. Asked before it is read: whatever waits
+/// for room is tried again each second.
+pub(super) fn is_full_for(mailbox: &Mailbox, len: u32) -> bool {
+    let policy = mailbox.policy();
+    let (had, had_bytes) = mailbox.limited();
+    // Records of other kinds differ by some bytes.
+    let least = u64::from(len.saturating_sub(64));
+    policy.discard == Discard::New
+        && policy.max_per_subject == 0
+        && policy.is_exceeded(had + 1, had_bytes + least)
+}
+
 /// The messages that must go for one of `len` bytes to fit; it goes itself where it never fits.
 pub(super) fn make_room(
     mailbox: &Mailbox,

@@ -438,6 +438,10 @@ impl Store {
         let len = Log::record_len(TieRecord::MAX_LEN);
         self.log.try_reserve(len, Space::Reclaim, now.wall_ms)?;
         self.append_tie(&Tie { at, before: None });
+        if let Some(replica) = &mut self.replica {
+            // Tied again it would lead back to what may be purged.
+            replica.owed = None;
+        }
         self.log.flush()?;
         self.log.syncer().commit(self.log.end());
         Ok(())
@@ -459,7 +463,7 @@ impl Store {
 }
 
 /// A disk with less room than this is full for a leader.
-const ROOM: usize = 1 << 18;
+const ROOM: usize = 4 << 20;
 
 /// Space for the records with which a lead begins.
 const LEAD_SPACE: usize = 4 * (FIRST_RECORD as usize + TieRecord::MAX_LEN);

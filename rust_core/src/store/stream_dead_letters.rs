@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::consumers::ConsumerKey;
 use super::fetch::Unread;
-use super::publish::Beside;
+use super::publish::{Beside, is_full_for};
 use super::stream_state::{AboutMessage, StreamEvent};
 use super::{NotPublished, Publish, Store, StreamKey};
 use crate::error::{Error, Result};
@@ -126,6 +126,10 @@ impl Store {
         let (Some(about), Some(entry)) = (self.about(key, msg_id), self.entry(key, msg_id)) else {
             return Ok(None);
         };
+        let target = self.state.slot(index).map(|slot| &slot.mailbox);
+        if index != key.slot && target.is_some_and(|target| is_full_for(target, entry.1.len)) {
+            return Err(self.full(index));
+        }
         let fetched = match self.read(key.slot, &[(entry.0, entry.1, about.deliveries)]) {
             Ok(fetched) => fetched,
             Err(Unread::Damaged) => return Ok(None),
@@ -169,10 +173,7 @@ impl Store {
                 return self.leave_in_place(key, msg_id, &why, now);
             }
             Err(NotPublished::Failed(error)) => return Err(error),
-            Err(_) => {
-                let mailbox = self.stream_name(index).to_string();
-                return Err(Error::MailboxFull { mailbox, limit: "its limits".to_owned() });
-            }
+            Err(_) => return Err(self.full(index)),
         }
         self.state.done(key, &done);
         for msg_id in gone {
@@ -235,6 +236,9 @@ fn headers(message: &Message<'_>, about: &AboutMessage, death: &Death<'_>, now: 
         ("subject", message.key.to_owned()),
         ("sequence", about.stream_seq.to_string()),
     ];
+    if !headers.is_empty() && !headers.ends_with(b"\r\n") {
+        headers.extend_from_slice(b"\r\n");
+    }
     for (name, value) in history.iter().filter(|(_, value)| !value.is_empty()) {
         // What somebody says may hold what would end the line and begin another.
         let value = value.replace(|c: char| c.is_control(), " ");

@@ -46,6 +46,12 @@ impl Store {
         Ok(())
     }
 
+    /// Why a stream takes no message now.
+    pub(super) fn full(&self, index: SlotIx) -> Error {
+        let mailbox = self.stream_name(index).to_string();
+        Error::MailboxFull { mailbox, limit: "its limits".to_owned() }
+    }
+
     /// A message that is due gets its number. A full stream that refuses messages lets it wait.
     pub(super) fn enter_stream(
         &mut self,
@@ -59,11 +65,7 @@ impl Store {
         let msg_id = mailbox.next_id;
         let message = Message { msg_id, create_ms: now.wall_ms, ..*delayed };
         let len = Log::record_len(message.encoded_len()) as u64;
-        let full = |_| Error::MailboxFull {
-            mailbox: mailbox.address.to_string(),
-            limit: "its limits".to_owned(),
-        };
-        let mut gone = make_room(mailbox, message.key, len, None).map_err(full)?;
+        let mut gone = make_room(mailbox, message.key, len, None).map_err(|_| self.full(index))?;
         let nobody_wants_it = mailbox.policy().interest && !slot.is_of_interest(message.key);
         if nobody_wants_it && gone.last() != Some(&msg_id) {
             gone.push(msg_id);

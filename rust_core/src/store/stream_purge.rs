@@ -32,6 +32,8 @@ pub struct StreamPurge<'a> {
 #[derive(Debug)]
 pub struct Purging {
     key: StreamKey,
+    /// Nothing stays, not even what waits for its time.
+    all: bool,
     filter: Option<Box<str>>,
     /// Of those before `end` so many stay yet.
     keep: u64,
@@ -66,8 +68,9 @@ impl Store {
             _ => mailbox.oldest().unwrap_or(mailbox.next_id),
         };
         let end = purge.before.unwrap_or(u64::MAX).min(mailbox.next_id);
+        let all = purge.filter.is_none() && purge.before.is_none() && purge.keep == 0;
         let filter = purge.filter.map(Into::into);
-        Ok(Purging { key, filter, keep: purge.keep, end, next, purged: 0 })
+        Ok(Purging { key, all, filter, keep: purge.keep, end, next, purged: 0 })
     }
 
     /// Removes some of the messages of a purge; true if there are more. Without conditions all go in one step.
@@ -76,11 +79,11 @@ impl Store {
         let gone = || Error::Internal("the stream of a purge is gone");
         let index = self.stream_slot(purging.key).ok_or_else(gone)?;
         let address = self.address_of(index);
-        let mailbox = &self.state.slot(index).ok_or_else(gone)?.mailbox;
-        if purging.filter.is_none() && purging.keep == 0 && purging.end == mailbox.next_id {
+        if purging.all {
             purging.purged += self.purge(&address, now)?;
             return Ok(false);
         }
+        let mailbox = &self.state.slot(index).ok_or_else(gone)?.mailbox;
         let mut looked_at = 0;
         for (_, entry) in mailbox.iter_back(purging.end).take(LOOKED_AT) {
             if purging.keep == 0 {

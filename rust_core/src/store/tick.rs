@@ -2,6 +2,7 @@
 
 use super::damage::{Damage, DamageKind};
 use super::indexes::{GroupIx, SlotIx};
+use super::publish::is_full_for;
 use super::state::Place;
 use super::timers::{Purpose, Timer};
 use super::update::SURPLUS_AT_ONCE;
@@ -163,6 +164,13 @@ impl Store {
 
     /// A delayed message gets its `msg_id` and enters its lane.
     fn publish(&mut self, index: SlotIx, delay_id: u64, now: Now) -> Result<()> {
+        if let Some(slot) = self.state.slot(index)
+            && slot.mailbox.is_stream()
+            && let Some(delayed) = slot.mailbox.extras().and_then(|of| of.delayed.get(delay_id))
+            && is_full_for(&slot.mailbox, delayed.len)
+        {
+            return Err(self.full(index));
+        }
         let Some(body) = self.read_delayed(index, delay_id)? else { return Ok(()) };
         // It is tried again: passed over, it would stay for ever.
         let stored = Message::decode(&body).ok_or(Error::Internal("a delayed message is none"))?;

@@ -72,7 +72,7 @@ fn a_message_that_was_delivered_too_often_becomes_a_dead_letter() {
     let id = driver.client();
     queue(&mut driver, id);
     say(&mut driver, id, "SUB $JS.EVENT.ADVISORY.CONSUMER.> 9\r\n");
-    let headers = "NATS/1.0\r\nTrace: 7\r\nmq9-dead-subject: forged\r\n\r\n";
+    let headers = "NATS/1.0\r\nTrace: 7\r\n\r\n";
     let total = headers.len() + 4;
     say(&mut driver, id, &format!("HPUB mq.a {} {total}\r\n{headers}work\r\n", headers.len()));
     assert_eq!(pulled(&mut driver, id).len(), 1);

@@ -168,6 +168,39 @@ fn what_cannot_be_understood_is_refused() {
 }
 
 #[test]
+fn what_only_the_broker_says_is_refused() {
+    let mut driver = Driver::with_streams();
+    let id = driver.client();
+    stream(&mut driver, id, "S", "");
+    for name in ["mq9-dead-subject", "MQ9-Dead-Stream ", "mq9-due-time"] {
+        let answer = sent(&mut driver, id, "S", &format!("{name}: x\r\n"), "x");
+        assert!(answer.contains("only the broker writes"), "{answer}");
+    }
+    assert_eq!(messages(&mut driver, id, "S"), "0");
+}
+
+#[test]
+fn a_purge_with_conditions_lets_be_what_waits_for_its_time() {
+    let mut driver = Driver::with_streams();
+    let id = driver.client();
+    stream(&mut driver, id, "S", "");
+    sent(&mut driver, id, "S", "", "here");
+    sent(&mut driver, id, "S", "mq9-delay: 2\r\n", "later");
+    // Behind the last message there is nothing to purge but that one.
+    let purged = ask(&mut driver, id, "STREAM.PURGE.S", "{\"seq\":2}");
+    assert!(purged.contains("\"purged\":1"), "{purged}");
+    let purged = ask(&mut driver, id, "STREAM.PURGE.S", "{\"seq\":100}");
+    assert!(purged.contains("\"purged\":0"), "{purged}");
+    assert!(ask(&mut driver, id, "STREAM.INFO.S", "").contains("\"num_delayed\":1"));
+    driver.pass_ms(2_000);
+    assert_eq!(messages(&mut driver, id, "S"), "1");
+    sent(&mut driver, id, "S", "mq9-delay: 2\r\n", "never");
+    ask(&mut driver, id, "STREAM.PURGE.S", "");
+    driver.pass_ms(2_000);
+    assert_eq!(messages(&mut driver, id, "S"), "0");
+}
+
+#[test]
 fn the_same_id_is_one_message_be_it_delayed_or_not() {
     let mut driver = Driver::with_streams();
     let id = driver.client();

@@ -154,7 +154,7 @@ impl Driver {
         }
         // Opening it again is all that helps then, be there another leader or not.
         let has_stopped = self.syncer.check().is_err();
-        let next = self.state.peers.best_placed(self.settings.node, now);
+        let next = self.state.peers.best_placed(&self.settings.members, self.settings.node, now);
         if next.is_some_and(|peer| !peer.is_full) && (has_stopped || now >= since + UNWELL_MS) {
             self.state.trouble = Some(format!("{why}: its lead is given away"));
             self.wishes.yield_to.store(ANYBODY, Ordering::SeqCst);
@@ -226,7 +226,7 @@ impl Driver {
     fn give_away(&mut self, wanted: u32, waits: bool, now: u64) -> Option<bool> {
         let (own, peers) = (self.settings.node, &self.state.peers);
         let node = match wanted {
-            ANYBODY => peers.best_placed(own, now)?.node,
+            ANYBODY => peers.best_placed(&self.settings.members, own, now)?.node,
             wanted if peers.follows(own, wanted, now) => wanted,
             _ => return None,
         };
