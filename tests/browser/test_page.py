@@ -232,15 +232,3 @@ def test_a_broker_that_goes_and_comes_back(manage: Manage, open_page: Open) -> N
         expect(page.get_by_role("button", name="Send…")).to_be_enabled()
     finally:
         again.stop()
-
-
-def test_empty_views_say_how_to_begin(manage: Manage, open_page: Open) -> None:
-    watched = open_page(manage())
-    for path, words in (
-        ("/", "No queue falls behind"),
-        ("/queues", "No mailbox yet"),
-        ("/consumers", "No group yet"),
-        ("/dead-letters", "No dead letters"),
-        ("/agents", "No agent yet"),
-    ):
-        expect(watched.go(path).locator("main")).to_contain_text(words)

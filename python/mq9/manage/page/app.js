@@ -23,7 +23,7 @@ const LINKS = [['/', 'overview', 'Overview'], ['/queues', 'queues', 'Queues', 'q
 const TABS = { '/': 'Overview', '/queues': 'Queues', '/consumers': 'Groups', '/dead-letters': 'Letters', '/agents': 'Agents' };
 const EVERY_MS = 2000, SLOW_MS = 300;
 
-const page = { data: null, at: 0, state: null, problem: null, serverGone: 0, paused: false, held: {}, turn: 0, timer: 0, abort: null, signed: '' };
+const page = { data: null, at: 0, state: null, problem: null, serverGone: 0, paused: false, held: {}, turn: 0, timer: 0, abort: null, signed: '', ended: '' };
 
 const query = () => Object.fromEntries(new URLSearchParams(location.search));
 const view = () => VIEWS[location.pathname] || overview;
@@ -71,7 +71,8 @@ async function refresh() {
   const abort = page.abort = new AbortController();
   const late = setTimeout(() => { if (!page.data) draw(); }, SLOW_MS);
   try {
-    if (!session.role) await readSession();
+    await readWho();
+    if (turn !== page.turn) return;
     if (session.role !== 'none') {
       const state = await get('/v1/state', {}, abort.signal);
       if (turn !== page.turn) return;
@@ -84,7 +85,7 @@ async function refresh() {
   } catch (error) {
     if (turn !== page.turn || error.name === 'AbortError') return;
     if (error instanceof ServerGone) page.serverGone ||= Date.now() / 1000;
-    else if (error instanceof Refused && error.status === 401) await signedOut();
+    else if (error instanceof Refused && error.status === 401) await readWho().catch(() => { /* asked again by the next */ });
     else if (error.status === 503 && page.data && page.state) {
       // The banner says it; what is shown is from before.
       page.state.broker.gone_since ||= Date.now() / 1000;
@@ -103,9 +104,13 @@ function schedule() {
   if (!page.paused && !document.hidden && session.role !== 'none') page.timer = setTimeout(refresh, EVERY_MS);
 }
 
-async function signedOut() {
-  session.role = 'none';
-  try { await readSession(); } catch { /* asked again when somebody signs in */ }
+// It may have changed: another tab signed out or in, rights were taken away, or time ran out.
+async function readWho() {
+  const { user, role } = session;
+  await readSession();
+  if (session.role !== 'none' || !role || role === 'none') return;
+  Object.assign(page, { data: null, state: null, problem: null, ended: user });
+  say('Your session has ended');
 }
 
 function banner() {
@@ -136,8 +141,8 @@ function body() {
 function signInForm() {
   const wrong = el('p', { class: 'wrong note', role: 'alert', id: 'sign-in-wrong' }, page.signed);
   const form = el('form', { id: 'sign-in', method: 'post' }, el('h1', null, 'Sign in'),
-    el('p', { class: 'second' }, 'As an operator of the broker.'),
-    el('label', { class: 'field' }, el('span', { class: 'unseen' }, 'User'), el('input', { name: 'user', autocomplete: 'username', required: true, placeholder: 'User' })),
+    el('p', { class: 'second' }, page.ended ? 'Your session has ended. Sign in, and you are back here.' : 'As an operator of the broker.'),
+    el('label', { class: 'field' }, el('span', { class: 'unseen' }, 'User'), el('input', { name: 'user', value: page.ended || null, autocomplete: 'username', required: true, placeholder: 'User' })),
     el('label', { class: 'field' }, el('span', { class: 'unseen' }, 'Password'), el('input', { name: 'password', type: 'password', autocomplete: 'current-password', placeholder: 'Password' })),
     wrong, el('button', { type: 'submit', class: 'button main' }, 'Sign in'));
   form.onsubmit = async (event) => {
@@ -145,10 +150,11 @@ function signInForm() {
     const { user, password } = event.currentTarget.elements;
     try {
       await signIn(user.value, password.value);
-      page.signed = '';
+      page.signed = page.ended = '';
       await refresh();
     } catch (error) {
-      page.signed = error.message;
+      // What was typed stays, whoever was here before.
+      Object.assign(page, { signed: error.message, ended: '' });
       draw();
     }
   };
@@ -161,7 +167,7 @@ function links(words) {
   return wanted.map(([path, picture, word, counted]) => {
     const n = counted && page.state ? page.state.counts[counted] : null;
     const hot = counted === 'dead_letters' && n > 0;
-    return el('a', { href: path, 'aria-current': path === here ? 'page' : null }, icon(picture), words?.[path] || word,
+    return el('a', { href: path, class: TABS[path] ? 'tabbed' : null, 'aria-current': path === here ? 'page' : null }, icon(picture), words?.[path] || word,
       n == null ? null : el('span', { class: `count ${hot ? 'hot' : ''}` }, count(n)));
   });
 }
@@ -200,7 +206,7 @@ function draw() {
   const attention = page.data?.attention;
   if (attention && attention.length !== page.told) {
     page.told = attention.length;
-    say(attention.length ? `${attention.length} things need attention` : 'Nothing needs attention');
+    say(attention.length ? `${attention.length} things need attention` : 'Nothing needs attention', false);
   }
 }
 
@@ -209,7 +215,7 @@ function find(event) {
   navigate(`/queues?search=${encodeURIComponent(event.currentTarget.elements.find.value)}`);
 }
 function pause() { page.paused = !page.paused; draw(); if (!page.paused) refresh(); else schedule(); }
-async function leave() { await signOut(); Object.assign(page, { data: null, state: null }); draw(); }
+async function leave() { await signOut(); Object.assign(page, { data: null, state: null, ended: '' }); draw(); }
 
 function turnTheme() {
   const root = document.documentElement.dataset;

@@ -36,7 +36,8 @@ export function dialog({ title, body, keep = 'Cancel', button, confirm, act, don
       wrong.textContent = error.message;
       wrong.hidden = false;
       go.disabled = false;
-      if (error instanceof Refused && error.status === 409) done(error.problem);
+      // What is behind the dialog is not true any more.
+      if (error instanceof Refused && [403, 404, 409].includes(error.status)) done(error.problem);
     }
   };
   box.onclose = () => { box.remove(); before?.focus?.(); };

@@ -58,15 +58,18 @@ export function ago(seconds, now) {
 }
 
 // Control and direction characters are drawn, not obeyed; by numbers, since few fonts have pictures of them.
+// What joins two pictures to one emoji is none of them.
 export const shown = (text) => String(text)
   .replace(/\n/g, '↵')
-  .replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
-    (c) => `⟨U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
+  .replace(/(?<=\p{Extended_Pictographic}[\ufe0f\u{1f3fb}-\u{1f3ff}]?)\u200d(?=\p{Extended_Pictographic})|([\p{Cc}\p{Cf}\p{Cs}\u2028\u2029\u2065])/gu,
+    (joiner, c) => (c === undefined ? joiner : `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`));
+
+const LETTERS = new Intl.Segmenter();
 
 // A name whose end stays when it has to be cut.
 export function name(text) {
   const drawn = shown(text);
-  const letters = [...drawn];
+  const letters = Array.from(LETTERS.segment(drawn), (each) => each.segment);
   const tail = letters.length > 16 ? Math.min(14, Math.floor(letters.length * 0.4)) : 0;
   return el('bdi', { class: 'cut', title: drawn },
     el('span', null, letters.slice(0, letters.length - tail).join('')),

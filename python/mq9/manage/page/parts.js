@@ -18,14 +18,18 @@ export function choice(label, options, current, pick, small) {
     el('button', { type: 'button', 'aria-pressed': String(value === current), onclick: () => pick(value) }, word)));
 }
 
+// Others begin with the most.
+const RISING = ['name', 'cid'];
+
 // `columns` are [word, class, sort]; sorting is the server's.
 export function table(caption, columns, rows, sort, pick) {
   const current = (sort || '').replace(/^-/, '');
   return el('div', { class: 'scroll' }, el('table', { class: 'cards' }, el('caption', { class: 'unseen' }, caption),
     el('thead', null, el('tr', null, columns.map(([word, kind, key]) => {
       const sorted = key && key === current;
-      const up = sorted && sort.startsWith('-');
-      const next = sorted && !up ? `-${key}` : key;
+      const turned = sorted && sort.startsWith('-');
+      const up = RISING.includes(key) !== turned;
+      const next = sorted && !turned ? `-${key}` : key;
       return el('th', { scope: 'col', class: kind, 'aria-sort': sorted ? (up ? 'ascending' : 'descending') : null },
         key && pick ? el('button', { type: 'button', onclick: () => pick(next) }, word, sorted ? (up ? ' ↑' : ' ↓') : '') : word);
     }))),

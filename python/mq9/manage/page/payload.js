@@ -81,4 +81,13 @@ function download(message) {
   URL.revokeObjectURL(link.href);
 }
 
-export function say(text) { document.getElementById('news').textContent = text; }
+let telling = 0;
+
+// Read out to who cannot see it; everybody else sees it for a while, unless the view shows it anyway.
+export function say(text, isSeen = true) {
+  const news = document.getElementById('news');
+  news.className = isSeen ? 'told' : 'unseen';
+  news.textContent = text;
+  clearTimeout(telling);
+  telling = setTimeout(() => { news.textContent = ''; }, 5000);
+}

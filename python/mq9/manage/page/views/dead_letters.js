@@ -14,8 +14,8 @@ const NONE = { id: '', page: '', reason: '', queue: '' };
 async function act(context, work, text) {
   // The second click of two is not a second wish.
   if (context.held.acting) return;
-  context.held.acting = true;
-  try { await work(); say(text); context.held.wrong = ''; } catch (error) { context.held.wrong = error.message; } finally { context.held.acting = false; }
+  Object.assign(context.held, { acting: true, wrong: '' });
+  try { await work(); say(text); } catch (error) { context.held.wrong = error.message; } finally { context.held.acting = false; }
   context.refresh();
 }
 
@@ -34,9 +34,11 @@ function reasons(data, context) {
 function progress(context) {
   const { job } = context.held;
   if (!job) return null;
-  const failed = job.failed ? `, ${count(job.failed)} failed: ${shown(job.error)}` : '';
-  const word = job.action === 'purge' ? ['Purged', 'Purging:'] : ['Replayed', 'Replaying:'];
-  return el('div', { class: 'foot', role: 'status' }, `${job.done ? word[0] : word[1]} ${count(job.replayed + job.purged)} of ${count(job.total)}${failed}`, el('span', { class: 'grow' }),
+  const failed = `${job.failed ? `, ${count(job.failed)} failed` : ''}${job.error ? `: ${shown(job.error)}` : ''}`;
+  const [done, doing] = job.action === 'purge' ? ['Purged', 'Purging:'] : ['Replayed', 'Replaying:'];
+  const sent = job.replayed + job.purged;
+  const word = !job.done ? doing : sent + job.failed < job.total ? `Stopped: ${done.toLowerCase()}` : done;
+  return el('div', { class: 'foot', role: 'status' }, `${word} ${count(sent)} of ${count(job.total)}${failed}`, el('span', { class: 'grow' }),
     job.done ? null : el('button', { type: 'button', class: 'button small', onclick: () => act(context, () => ask('DELETE', path('dead-letters', 'jobs', job.job)), 'Stopped') }, 'Stop'));
 }
 
@@ -44,14 +46,15 @@ function letters(data, context) {
   const { reason = '', queue = '' } = context.query;
   const resolved = context.query.resolved === 'true';
   const busy = context.held.job && !context.held.job.done;
-  const rows = data.letters.map((letter) => el('tr', { class: 'open', 'aria-selected': String(letter.id === data.letter?.id), onclick: () => context.set({ id: letter.id }, true) },
+  const rows = data.letters.map((letter) => el('tr', { class: 'open', 'aria-selected': String(letter.id === data.letter?.id), onclick: () => { context.held.wrong = ''; context.set({ id: letter.id }, true); } },
     el('td', { class: 'wide' }, el('a', { class: 'name', href: `/dead-letters?${new URLSearchParams({ ...context.query, id: letter.id })}` }, name(letter.subject))),
     el('td', { class: 'number code', 'data-label': 'Message' }, letter.original_id),
     el('td', null, letter.priority ? level(levelNumber(letter.priority), letter.priority) : '–'),
     el('td', { class: 'number', 'data-label': 'Tries' }, String(letter.attempts)),
     el('td', { class: 'number', 'data-label': 'Failed' }, ago(letter.last_failed, context.now)),
     el('td', { class: 'number', 'data-label': resolved ? 'How' : 'Size' }, resolved ? shown(letter.how || '') : size(letter.bytes))));
-  const started = (found) => { if (found) context.held.job = found; context.refresh(); };
+  // Stop is there at once, however long the rest takes.
+  const started = (found) => { if (found) { context.held.job = found; context.redraw(); } else context.refresh(); };
   return panel([el('div', { class: 'grow' }, el('h2', null, reason ? reasonText(reason) : resolved ? 'Resolved' : 'All of them'),
     el('p', { class: 'note second' }, plural(data.total, 'letter'), queue ? [' from ', el('code', null, shown(queue))] : null)),
   context.steers && !resolved && data.total ? el('button', { type: 'button', class: 'button small main', disabled: !context.canChange || busy, onclick: () => replay({ queue, reason }, data.total, started) }, icon('replay'), `Replay ${count(data.total)}…`) : null,
@@ -78,7 +81,6 @@ function one(letter, context) {
     context.steers && !letter.resolved ? [
       el('button', { type: 'button', class: 'button small', disabled: !context.canChange, onclick: resolve }, 'Mark resolved…'),
       el('button', { type: 'button', class: 'button small', disabled: !context.canChange, onclick: () => act(context, () => ask('POST', `${where}/replay`), 'Replayed') }, icon('replay'), 'Replay')] : null],
-  context.held.wrong ? el('p', { class: 'wrong foot', role: 'alert' }, shown(context.held.wrong)) : null,
   pairs([['why', reasonText(letter.error)], ['group', el('bdi', null, shown(letter.group))], ['goes back to', el('code', null, shown(letter.subject))], ['tries', String(letter.attempts)],
     ['failed', exact(letter.last_failed)], ['resolved', letter.resolved ? `${shown(letter.how || '')} by ${shown(letter.by || 'this machine')}` : null], ...headers]),
   letter.payload == null ? null : payload(held.whole?.id === letter.id ? held.whole : letter, redraw, held.all === letter.id, load));
@@ -101,11 +103,12 @@ export const deadLetters = {
     const resolved = context.query.resolved === 'true';
     const title = head(data.open ? `${count(data.open)} dead ${data.open === 1 ? 'letter' : 'letters'}` : 'Dead letters',
       choice('Which', [[false, `Open ${count(data.open)}`], [true, 'Resolved']], resolved, (value) => context.set({ ...NONE, resolved: value ? 'true' : '' })));
+    const wrong = context.held.wrong ? el('p', { class: 'wrong', role: 'alert' }, shown(context.held.wrong)) : null;
     if (!data.open && !resolved) {
-      return [title, context.held.job ? panel(null, progress(context)) : null, panel(null, empty('No dead letters', el('p', null, 'A message comes here when it was delivered too often without an acknowledgement, or a worker gave it up.'),
+      return [title, wrong, context.held.job ? panel(null, progress(context)) : null, panel(null, empty('No dead letters', el('p', null, 'A message comes here when it was delivered too often without an acknowledgement, or a worker gave it up.'),
         el('pre', { tabindex: '0' }, 'mq9 mailbox create jobs --max-deliver 3 --dead-letter jobs.dead')))];
     }
-    return [title, el('div', { class: resolved ? 'columns' : 'columns reasons-letters' }, resolved ? null : reasons(data, context),
+    return [title, wrong, el('div', { class: resolved ? 'columns' : 'columns reasons-letters' }, resolved ? null : reasons(data, context),
       el('div', { class: 'columns' }, letters(data, context), data.letter ? one(data.letter, context) : null))];
   },
 };

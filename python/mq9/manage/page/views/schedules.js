@@ -20,8 +20,7 @@ function next(schedule, now) {
 
 export const schedules = {
   load: (context, signal) => get('/v1/schedules', {}, signal),
-  draw(data) {
-    const now = Date.now() / 1000;
+  draw(data, { now }) {
     const rows = data.schedules.map((schedule) => el('tr', null,
       el('td', { class: 'wide' }, name(schedule.name)),
       el('td', { class: 'code full', 'data-label': 'Times' }, `${schedule.cron} `, el('span', { class: 'second' }, schedule.timezone)),
