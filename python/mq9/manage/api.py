@@ -27,6 +27,7 @@ from mq9.manage.asking import (
     audit_of,
     change,
     follower_of,
+    may_be_mailbox,
 )
 from mq9.manage.groups import SORTS as GROUP_SORTS
 from mq9.manage.latency import NAMES as LATENCIES
@@ -192,6 +193,8 @@ async def queue(
     place = mirror.find(name, kind)
     if place is not None and mirror.row(place).kind == "stream":
         return _stream(mirror, place)
+    if not may_be_mailbox(name):
+        raise Problem(404, f"there is no queue {name!r}")
     shown = (await person.link.request(f"ADMIN.MAILBOX.SHOW.{name}"))["mailbox"]
     place = mirror.find(name)
     if place is None:

@@ -1,6 +1,7 @@
 """Shared by all paths of the REST interface: the caller, its rights, and the note of a change."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
@@ -18,8 +19,8 @@ _STATUSES: tuple[int | str, ...] = (400, 401, 403, 404, 409, 411, 413, 422, 429,
 PROBLEMS: dict[int | str, dict[str, Any]] = dict.fromkeys(_STATUSES, _PROBLEM)
 Name = Annotated[str, Path(pattern=r"^[a-z0-9]+(\.[a-z0-9]+)*$", max_length=128)]
 """The address of a mailbox."""
-QueueName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]+$", max_length=255)]
-"""The address of a mailbox, or the name of a stream."""
+QueueName = Annotated[str, Path(pattern=r"^[^\s*>/\\]+$", max_length=255)]
+"""The address of a mailbox, or the name of a stream, which may be in any script."""
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=10_000_000)]
 Text = Annotated[str, Query(max_length=255)]
@@ -70,3 +71,8 @@ async def change(
         audit_of(request).note(
             user=person.user, address=person.address, action=action, target=target, result=result
         )
+
+
+def may_be_mailbox(name: str) -> bool:
+    """Whether a mailbox may have this name: it can be part of a subject."""
+    return re.fullmatch(r"[A-Za-z0-9_.-]+", name) is not None
