@@ -38,7 +38,7 @@ async def scrape(url: str, count: dict[str, int]) -> None:
     """Asks for the metrics, as Prometheus does."""
 
     def once() -> None:
-        with urllib.request.urlopen(f"{url}/metrics", timeout=10) as reply:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=60) as reply:
             if b"mq9_up 1" not in reply.read():
                 raise BenchError("/metrics says that the broker is gone")
 

@@ -11,6 +11,7 @@ import nats
 import pytest
 from tests.cluster.links import config_of
 from tests.cluster.test_nodes import agree, ask, ask_until_done, connected, stored
+from tests.peers import until
 
 from mq9.cluster.local import LocalCluster, Process
 
@@ -99,7 +100,14 @@ async def test_a_node_that_lost_its_folder_joins_with_a_copy(
     # It can lead with what it has.
     url = f"nats://127.0.0.1:{leader.port}"
     number = str(cluster.nodes.index(lost) + 1)
-    await asyncio.to_thread(done, "-s", url, "cluster", "yield", "--to", number)
+    yields = ("-s", url, "cluster", "yield", "--to", number)
+    # On a busy machine it may be a while until the leader has heard of it.
+    await asyncio.to_thread(
+        until,
+        lambda: lost.health().get("role") == "leading" or mq9(*yields).returncode == 0,
+        "it leads",
+        60,
+    )
     assert len(await holds(lost, "box")) == 50
     assert len(await holds(lost, "more")) == 100
 
