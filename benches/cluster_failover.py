@@ -25,9 +25,11 @@ class _Sender:
         self.confirmed = 0
         self.last = time.monotonic()
         self.gap_s = 0.0
+        self.over = False
+        """Whether to send no more: a request that is cancelled as its answer comes goes on."""
 
     async def run(self) -> None:
-        while True:
+        while not self.over:
             if not await self._send(self.confirmed):
                 await asyncio.sleep(0.01)
                 continue
@@ -84,7 +86,7 @@ async def _gaps(cluster: LocalCluster, kills: int) -> list[float]:
         await sender.more(_BEFORE)
         found.append(sender.gap_s)
         leader.start()
-    sending.cancel()
-    await asyncio.gather(sending, return_exceptions=True)
+    sender.over = True
+    await sending
     await client.close()
     return found
