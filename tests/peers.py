@@ -107,6 +107,11 @@ class Server:
         with urllib.request.urlopen(self.monitor_url + path, timeout=10) as response:
             return json.load(response)
 
+    def listeners(self) -> set[int]:
+        """Connections that have subscriptions. One that has just left may be among them."""
+        connections = self.monitor("/connz?subs=1").get("connections", [])
+        return {each["cid"] for each in connections if each["subscriptions"]}
+
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal; one that stops it has stopped all of its threads by then."""
         self.process.send_signal(number)

@@ -93,7 +93,7 @@ class Documents:
 
     def listen(self, text: str) -> Callable[[], str]:
         """Starts `nats sub`, and returns when the broker knows it; what it has printed so far."""
-        before = self._subscriptions()
+        before = self.server.listeners()
         output = self.folder / f"printed-{len(self.listening)}"
         with output.open("wb") as file:
             process = subprocess.Popen(
@@ -105,12 +105,8 @@ class Documents:
                 stderr=subprocess.STDOUT,
             )
         self.listening.append((process, output))
-        until(lambda: self._subscriptions() > before, f"{text} listens", DEADLINE_S)
+        until(lambda: self.server.listeners() - before, f"{text} listens", DEADLINE_S)
         return lambda: output.read_text("utf-8")
-
-    def _subscriptions(self) -> int:
-        connections = self.server.monitor("/connz?subs=1").get("connections", [])
-        return sum(each["subscriptions"] for each in connections)
 
     def stop(self) -> None:
         for process, _ in self.listening:

@@ -115,7 +115,7 @@ class Shell:
         return done.stdout
 
     def _start(self, command: str) -> None:
-        before = self._subscriptions()
+        before = self.server.listeners()
         process = subprocess.Popen(
             ["/bin/sh", "-c", f"exec {command}"],
             env=self.environment,
@@ -126,11 +126,12 @@ class Shell:
             text=True,
         )
         self.background.append(process)
-        until(lambda: self._subscriptions() > before, f"{command} listens", DEADLINE_S)
 
-    def _subscriptions(self) -> int:
-        connections = self.server.monitor("/connz?subs=1").get("connections", [])
-        return sum(each["subscriptions"] for each in connections)
+        def listens() -> bool:
+            # One that was given what it waits for may have ended already.
+            return bool(self.server.listeners() - before) or process.poll() is not None
+
+        until(listens, f"{command} listens", DEADLINE_S)
 
 
 @pytest.fixture(scope="module")
