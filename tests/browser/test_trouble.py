@@ -25,6 +25,8 @@ def test_a_broker_that_dies_while_the_page_server_lives(tmp_path: Path, open_pag
             with managed.mail() as mail:
                 mail.done("MAILBOX.CREATE", {"name": "kept"})
                 mail.deliver("kept", b"still here")
+            with managed.client() as client:
+                until(lambda: client.get("/v1/queues/kept").status_code == 200, "it is known", 30)
             watched = open_page(managed)
             watched.expected = ("503",)
             page = watched.go("/queue?name=kept")
