@@ -2,7 +2,8 @@
 
     python benches/lake.py [--millions 1 4 20] [--days 90] [--before COMMIT] [--report]
 
-Results land in .build/bench-lake, as JSON, and with --report in docs/benchmarks.md. Every run is a
+Results land in .build/bench-lake, as JSON, and with --report in docs/benchmarks.md. They are
+written after each run: a goal that is missed and a job that fails are results too. Every run is a
 process of its own. Processor time is that of all processes it started; it says more than seconds
 where others use the machine.
 """
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,32 +49,42 @@ def main() -> None:
     parser.add_argument("--stored", action="store_true", help="with what was measured last")
     asked = parser.parse_args()
     file = FOLDER / "results.json"
-    if asked.stored:
-        result = json.loads(file.read_text("utf-8"))
-    else:
-        result = measured(asked)
-        file.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    result = json.loads(file.read_text("utf-8")) if asked.stored else kept(asked, file)
     if asked.report:
         lake_report.write(result, ROOT / "docs")
     print(lake_report.tables(result))
 
 
-def measured(asked: argparse.Namespace) -> Result:
-    """All of it."""
+def kept(asked: argparse.Namespace, file: Path) -> Result:
+    """All of it; what was measured so far is in the file after each run."""
+    if file.exists():
+        file.replace(FOLDER.with_name("bench-lake-earlier.json"))
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
+    result: Result = {"cores": os.cpu_count(), "memory": asked.memory, "sizes": []}
+    for what in measured(asked, result):
+        file.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+        progress(what)
+    return result
+
+
+def measured(asked: argparse.Namespace, result: Result) -> Iterator[str]:
+    """Adds one run after the other to the result, and says which."""
     old = worktree(asked.before) if asked.before else None
-    sizes = [size(millions, old, asked) for millions in asked.millions]
-    result: Result = {"cores": os.cpu_count(), "memory": asked.memory, "sizes": sizes}
-    result["skew"] = skew(asked)
+    for millions in asked.millions:
+        yield from size(millions, old, asked, result["sizes"])
+    result["skew"] = {}
+    yield from skew(asked, result["skew"])
     if asked.days:
         days = [str(FOLDER / "days"), "--days", str(asked.days), "--a-day", str(asked.a_day)]
         told = run([str(ROOT / "benches" / "lake_days.py"), *days])
-        result["days"] = json.loads(told.pop("out").splitlines()[-1]) | {"run": told}
-        shutil.rmtree(FOLDER / "days")
+        # The program ends with an error if something grew: it has told what, all the same.
+        lines = told.pop("out").splitlines()
+        result["days"] = {**(json.loads(lines[-1]) if lines else {}), "run": told}
+        shutil.rmtree(FOLDER / "days", ignore_errors=True)
+        yield f"a stream: {told}"
     if old is not None:
         subprocess.run(["git", "worktree", "remove", "--force", str(old)], cwd=ROOT, check=True)
-    return result
 
 
 def worktree(commit: str) -> Path | None:
@@ -94,7 +106,9 @@ def worktree(commit: str) -> Path | None:
     return folder
 
 
-def size(millions: float, old: Path | None, asked: argparse.Namespace) -> Result:
+def size(
+    millions: float, old: Path | None, asked: argparse.Namespace, sizes: list[Result]
+) -> Iterator[str]:
     """One size: generated, worked through by everybody, removed."""
     export, out = FOLDER / "export", FOLDER / "out"
     count = int(millions * MILLION)
@@ -103,6 +117,7 @@ def size(millions: float, old: Path | None, asked: argparse.Namespace) -> Result
         "messages": count,
         "export_bytes": sum(file.stat().st_size for file in export.rglob("*.parquet")),
     }
+    sizes.append(result)
     runs = {
         "duckdb": lambda: run(
             [str(ROOT / "benches" / "lake_duckdb.py"), str(export), str(out)], out=out
@@ -114,14 +129,12 @@ def size(millions: float, old: Path | None, asked: argparse.Namespace) -> Result
     for name, measure in runs.items():
         result[name] = measure()
         del result[name]["out"]
-        progress(f"{count:,} messages, {name}: {result[name]}")
+        yield f"{count:,} messages, {name}: {result[name]}"
     shutil.rmtree(export)
-    return result
 
 
-def skew(asked: argparse.Namespace) -> Result:
+def skew(asked: argparse.Namespace, result: Result) -> Iterator[str]:
     """A million messages, even and with half of all in one mailbox."""
-    result: Result = {}
     for name, share in (("even", "0"), ("skewed", "0.5")):
         export = FOLDER / "export"
         generate(
@@ -133,9 +146,8 @@ def skew(asked: argparse.Namespace) -> Result:
         )
         result[name] = batch(ROOT, export, FOLDER / "out", asked)
         del result[name]["out"]
-        progress(f"{name}: {result[name]}")
         shutil.rmtree(export)
-    return result
+        yield f"{name}: {result[name]}"
 
 
 def generate(export: Path, *words: str) -> None:
@@ -164,7 +176,10 @@ def environment(root: Path) -> dict[str, str]:
 
 
 def run(words: list[str], root: Path = ROOT, out: Path | None = None) -> Result:
-    """Seconds, processor seconds and most memory of a program with all that it starts."""
+    """Seconds, processor seconds and most memory of a program with all that it starts.
+
+    One that failed has its last words in `failed`.
+    """
     start = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, *words],
@@ -180,9 +195,13 @@ def run(words: list[str], root: Path = ROOT, out: Path | None = None) -> Result:
     watched.join()
     if out is not None:
         shutil.rmtree(out, ignore_errors=True)
+    failed: Result = {}
     if process.returncode:
-        raise RuntimeError(f"{words[0]} failed:\n{told}\n{errors}")
+        sys.stderr.write(errors)
+        said = errors.strip().splitlines() or [f"exit code {process.returncode}"]
+        failed["failed"] = said[-1]
     return {
+        **failed,
         "s": round(seconds, 1),
         "cpu_s": round(sum(watched.spent.values()), 1),
         "java_mb": round(watched.java / 1e6),
