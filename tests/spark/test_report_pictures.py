@@ -106,6 +106,22 @@ def test_no_text_is_cut_off_and_pictures_are_most_of_the_place(mailboxes: int, s
         assert width > 0.5, (name, "legends and names leave too little")
 
 
+@pytest.mark.parametrize("name", [r"$\x$", "two\nlines\x07 \u7ffb\u8bd1"])
+def test_senders_may_have_any_name(tmp_path: Path, name: str) -> None:
+    from matplotlib.text import Text
+
+    from mq9.lake.report.plots import pictures, png
+
+    found = numbers(mailboxes=1)
+    found.edges["sender"] = name
+    found.dead["mailbox"] = [name]
+    for figure in pictures(found).values():
+        assert png(figure).startswith(b"\x89PNG")
+        for text in figure.findobj(Text):
+            assert isinstance(text, Text)
+            assert text.get_text().isprintable(), text
+
+
 def test_depth_of_a_single_step_can_be_seen() -> None:
     from mq9.lake.report.plots import pictures
 

@@ -2,18 +2,14 @@
 
 import base64
 import html
-import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from string import Template
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from mq9.lake.report.figures import Figures
-from mq9.lake.report.plots import pictures
-
-DPI = 144
+from mq9.lake.report.plots import pictures, png
 
 _PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -56,19 +52,13 @@ $sections
 def write(numbers: Figures, folder: Path) -> list[Path]:
     """Writes `report.html` and one PNG for each picture; the paths, the page first."""
     folder.mkdir(parents=True, exist_ok=True)
-    images = {name: _png(figure) for name, figure in pictures(numbers).items()}
+    images = {name: png(figure) for name, figure in pictures(numbers).items()}
     written = [folder / "report.html"]
     written[0].write_text(_html(numbers, images), "utf-8")
     for name, image in images.items():
         written.append(folder / f"{name}.png")
         written[-1].write_bytes(image)
     return written
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
-    return buffer.getvalue()
 
 
 def _html(numbers: Figures, images: Mapping[str, bytes]) -> str:

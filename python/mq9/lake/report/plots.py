@@ -1,12 +1,14 @@
 """The pictures: matplotlib figures from the numbers, and nothing else."""
 
 import datetime
+import io
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib import dates
+from matplotlib import dates, font_manager
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
@@ -31,11 +33,24 @@ BY_PRIORITY: Mapping[str, str] = {
     "other": GREY,
 }
 
+DPI = 144
+
 LONGEST = 24
 """How many characters of a name a picture shows."""
 
-STYLE = {
-    "font.family": "DejaVu Sans",
+WORLD = (
+    *(
+        "Noto Sans CJK SC",
+        "Source Han Sans SC",
+        "WenQuanYi Zen Hei",
+        "Microsoft YaHei",
+        "PingFang SC",
+    ),
+    *("Hiragino Sans", "Malgun Gothic", "Arial Unicode MS"),
+)
+"""Fonts with the characters of most scripts; those that are there are asked after DejaVu."""
+
+STYLE: Mapping[str, Any] = {
     "font.size": 10,
     "text.color": INK,
     "axes.labelcolor": FAINT,
@@ -51,6 +66,8 @@ STYLE = {
     "ytick.labelcolor": INK,
     "legend.frameon": False,
     "svg.hashsalt": "mq9",
+    # Names are what senders choose: two dollar signs are no formula.
+    "text.parse_math": False,
 }
 
 
@@ -63,8 +80,24 @@ def pictures(numbers: Figures) -> dict[str, Figure]:
         "flow": (len(numbers.edges) > 0, flow),
         "dead_letters": (len(numbers.dead) > 0, dead_letters),
     }
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(_style()):
         return {name: draw(numbers) for name, (there, draw) in wanted.items() if there}
+
+
+def png(figure: Figure) -> bytes:
+    """A picture as a file."""
+    buffer = io.BytesIO()
+    # Texts of axes are made only now. A character that no font has is a box.
+    with mpl.rc_context(_style()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
+    return buffer.getvalue()
+
+
+def _style() -> dict[str, Any]:
+    """With the fonts of this machine for what the first has no characters for."""
+    there = set(font_manager.get_font_names())
+    return {**STYLE, "font.family": ["DejaVu Sans", *(name for name in WORLD if name in there)]}
 
 
 def _figure(height: float = 4.2, **grid: Any) -> tuple[Figure, Any]:  # noqa: ANN401
@@ -106,7 +139,11 @@ def mailbox_colours(numbers: Figures) -> dict[str, str]:
 
 
 def _shown(name: str) -> str:
-    """A name as pictures show it: what tells mailboxes apart is at the beginning or the end."""
+    """A name as pictures show it: what tells mailboxes apart is at the beginning or the end.
+
+    Senders choose theirs: what ends a line or cannot be printed is a space.
+    """
+    name = "".join(each if each.isprintable() else " " for each in name)
     if len(name) <= LONGEST:
         return name
     half = (LONGEST - 1) // 2
