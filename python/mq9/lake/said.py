@@ -4,6 +4,7 @@ Agents say so in headers or, if the payload is a JSON object, in its fields. Hea
 Columns of Arrow in, columns of Arrow out.
 """
 
+import hashlib
 import json
 import re
 from typing import Any
@@ -33,6 +34,9 @@ FIELDS = {
 }
 SAID = tuple(HEADERS)
 
+LONGEST = 256
+"""How many bytes of a name are kept: it is in many rows, and payloads may be large."""
+_CUT = 192
 MOST_TOKENS = 10**12
 MOST_COST = 10**9
 MILLIONTHS = 1_000_000
@@ -52,6 +56,8 @@ def said(headers: pa.Array, payloads: pa.Array) -> dict[str, pa.Array]:
     # Nobody sent what the broker moved to a dead-letter mailbox, waits for it or pays it again.
     for name in ("sender", "reply_to", "tokens", "cost"):
         told[name] = pc.if_else(pa.array(moved), pa.scalar(None, pa.string()), told[name])
+    for name in ("sender", "reply_to", "correlation", "conversation"):
+        told[name] = _bounded(told[name])
     return {
         "sender": pc.coalesce(told["sender"], told["reply_to"]),
         "reply_to": told["reply_to"],
@@ -92,6 +98,23 @@ def _texts(values: pa.Array | None, rows: int) -> pa.Array:
         return pa.nulls(rows, pa.string())
     trimmed = pc.utf8_trim_whitespace(values)
     return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
+
+
+def _bounded(names: pa.Array) -> pa.Array:
+    """Names that are too long, cut; different ones stay different."""
+    if (pc.max(pc.binary_length(names)).as_py() or 0) <= LONGEST:
+        return names
+    encoded = pc.dictionary_encode(names)
+    cut = pa.array(map(_cut, encoded.dictionary.to_pylist()), pa.string())
+    return cut.take(encoded.indices)
+
+
+def _cut(name: str) -> str:
+    written = name.encode()
+    if len(written) <= LONGEST:
+        return name
+    begin = written[:_CUT].decode("utf-8", "ignore")
+    return f"{begin}…{hashlib.blake2b(written, digest_size=16).hexdigest()}"
 
 
 def _in_payloads(payloads: pa.Array, told: dict[str, pa.Array]) -> None:
