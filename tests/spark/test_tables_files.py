@@ -4,7 +4,9 @@ The file system is a real one of this machine, which dies after so many changes.
 it has no folders to rename.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -128,3 +130,20 @@ def test_one_job_at_a_time(tmp_path: Path) -> None:
         pass
     with Files(str(tmp_path)).locked():
         pass
+
+
+def test_one_that_is_patient_goes_on_when_the_other_is_done(tmp_path: Path) -> None:
+    from mq9.lake.files import Files
+
+    begun = Event()
+
+    def wait() -> bool:
+        begun.set()
+        with Files(str(tmp_path)).locked(patience_s=60):
+            return True
+
+    with ThreadPoolExecutor(1) as pool:
+        with Files(str(tmp_path)).locked():
+            waits = pool.submit(wait)
+            assert begun.wait(60)
+        assert waits.result(60)

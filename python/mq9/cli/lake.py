@@ -7,6 +7,7 @@ import decimal
 import importlib.util
 import json
 import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,13 +39,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         for priority, ms in (("critical", 1000), ("urgent", 5000)):
             parser.add_argument(
                 f"--{priority}-ms",
-                type=int,
+                type=_number,
                 default=ms,
                 metavar="MS",
                 help=f"how long a message that is {priority} may wait ({ms})",
             )
-    stream.add_argument("--every", type=float, metavar="SECONDS", help="look for more so often")
-    stream.add_argument("--files", type=int, help="at most so many files in one micro-batch")
+    stream.add_argument("--every", type=_seconds, metavar="SECONDS", help="look for more so often")
+    stream.add_argument("--files", type=_number, help="at most so many files in one micro-batch")
     stream.add_argument(
         "--checkpoint", metavar="DIR", help="its place; TABLES/_checkpoint if unset"
     )
@@ -61,18 +62,33 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     query.add_argument("sql", metavar="SQL", help="a query; the tables have their names")
     query.add_argument(
         "--limit",
-        type=_limit,
+        type=_number,
         default=_MOST_ROWS,
         metavar="ROWS",
         help=f"print at most so many rows, and say if there are more ({_MOST_ROWS})",
     )
 
 
-def _limit(text: str) -> int:
-    rows = int(text)
-    if rows < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return rows
+def _number(text: str) -> int:
+    if re.fullmatch(r"0*[1-9][0-9]{0,8}", text) is None:
+        raise argparse.ArgumentTypeError("must be a whole number, at least 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError("must be a number of seconds, at least 0")
+    return seconds
+
+
+def _memory(text: str) -> str:
+    if re.fullmatch(r"[1-9][0-9]*[kmgt]b?", text.lower()) is None:
+        raise argparse.ArgumentTypeError("must be a size such as 512m or 2g")
+    return text
 
 
 def _command(
@@ -86,8 +102,8 @@ def _command(
     parser.add_argument("export", metavar="EXPORT", help="the folder that mq9 export wrote")
     parser.add_argument("--tables", metavar="DIR", help="folder of the tables (EXPORT-tables)")
     parser.add_argument("--master", help="of Spark; all cores of this machine if unset")
-    parser.add_argument("--memory", default="2g", help="heap of a local Spark (2g)")
-    parser.add_argument("--parallelism", type=int, default=8, help="tasks of a shuffle (8)")
+    parser.add_argument("--memory", type=_memory, default="2g", help="heap of a local Spark (2g)")
+    parser.add_argument("--parallelism", type=_number, default=8, help="tasks of a shuffle (8)")
     return parser
 
 

@@ -5,6 +5,7 @@ Knows no tables and no Spark. Runs on the driver and touches names, never data.
 
 import fcntl
 import os
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ import pyarrow.fs as pafs
 from mq9.spark.places import opened
 
 _LOCK = "_lock"
+_LOOK_S = 0.1
 
 
 class Busy(Exception):  # noqa: N818
@@ -110,20 +112,22 @@ class Files:
             self.remove(name)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """For one process at a time; where the file system has no locks, for whoever asks."""
+    def locked(self, patience_s: float = 0.0) -> Iterator[None]:
+        """For one process at a time; where the file system has no locks, for whoever asks.
+
+        Another one is waited for as long as `patience_s`.
+        """
         if not isinstance(self._system, pafs.LocalFileSystem):
             yield
             return
         self._system.create_dir(self._inside, recursive=True)
         lock = os.open(self._at(_LOCK), os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Busy(
-                    f"another job is at work in {self.root}: run this one after it"
-                ) from None
+            until = time.monotonic() + patience_s
+            while not _taken(lock):
+                if time.monotonic() >= until:
+                    raise Busy(f"another job is at work in {self.root}: run this one after it")
+                time.sleep(_LOOK_S)
             yield
         finally:
             os.close(lock)
@@ -146,3 +150,11 @@ class Files:
 
     def _at(self, name: str) -> str:
         return f"{self._inside}/{name}"
+
+
+def _taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

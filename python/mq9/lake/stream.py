@@ -21,6 +21,9 @@ from mq9.lake.sla import TARGETS_MS
 from mq9.lake.tables import Tables
 from mq9.lake.update import Tell
 
+# A job that was started by mistake is refused soon, and should not end a stream of months.
+PATIENCE_S = 60.0
+
 
 def start(
     spark: SparkSession,
@@ -46,7 +49,7 @@ def start(
         # Spark's own name for a stream, which stays the same as long as its checkpoint.
         stream = json.loads(Files(checkpoint).read_text("metadata"))["id"]
         into = Tables(here or listed.sparkSession, tables)
-        with into.files.locked():
+        with into.files.locked(PATIENCE_S):
             into.recover()
             found = owner.let_stream(into.files, stream, number)
             apply(into, files, targets_ms, tell, replace(found, stream=stream, batch=number))
