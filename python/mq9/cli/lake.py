@@ -202,7 +202,8 @@ def _report(arguments: argparse.Namespace) -> int:
             title = arguments.export
             if arguments.broker:
                 title = f"{arguments.broker}, as exported to {title}"
-            numbers = figures(Tables(spark, _tables(arguments)), title)
+            tables = Tables(spark, _tables(arguments))
+            numbers = tables.answer(lambda: figures(tables, title))
         except NoTables as error:
             raise Failure(str(error), USAGE) from error
         page, *pictures = write(numbers, Path(arguments.out))
@@ -227,18 +228,24 @@ def _query(arguments: argparse.Namespace) -> int:
 
 
 def _asked(
-    spark: "SparkSession", tables: str, sql: str, most: int
+    spark: "SparkSession", folder: str, sql: str, most: int
 ) -> tuple[list[str], list[list[Any]]]:
     from pyspark.errors import PySparkException
 
     from mq9.lake.tables import Tables
 
-    names = Tables(spark, tables).views()
-    if not names:
-        raise Failure(f"{tables} has no tables yet: run `mq9 lake build` first", USAGE)
-    try:
+    tables = Tables(spark, folder)
+    names: list[str] = []
+
+    def ask() -> Any:  # noqa: ANN401
+        names[:] = tables.views(sql)
+        if not names:
+            raise Failure(tables.nothing(), USAGE)
         # With Arrow times keep their zone; rows of Spark have that of this machine.
-        found = spark.sql(sql).limit(most).toArrow()
+        return spark.sql(sql).limit(most).toArrow()
+
+    try:
+        found = tables.answer(ask)
     except PySparkException as error:
         said = str(error).split("\n", 1)[0]
         raise Failure(f"{said}\nThe tables are {', '.join(names)}.", USAGE) from error

@@ -38,6 +38,10 @@ class Files:
         """Whether there is a file or folder of this name."""
         return bool(self._info(name).type != pafs.FileType.NotFound)
 
+    def changed(self, name: str) -> int:
+        """When a file was changed last, in nanoseconds; 0 if there is none."""
+        return int(self._info(name).mtime_ns or 0)
+
     def folders(self, name: str) -> list[str]:
         """Names of the folders inside a folder; none if it does not exist."""
         return sorted(

@@ -8,10 +8,12 @@ each change is made once, however often it is tried.
 
 import datetime
 import json
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -58,7 +60,12 @@ _STAGING = "_staging"
 _PLAN = f"{_STAGING}/plan.json"
 _OLD = f"{_STAGING}/_old"
 
+_LOOK_S = 0.1
+# How often a question is asked whose files are taken away meanwhile.
+TRIES = 5
+
 Hour = tuple[str, int]
+Found = TypeVar("Found")
 
 
 def tasks_at_once(spark: SparkSession) -> int:
@@ -80,16 +87,16 @@ class Tables:
     spark: SparkSession
     root: str
     files: Files = field(init=False, repr=False)
+    patience_s: float = field(default=10.0, init=False, repr=False)
+    """How long a change may take to become visible; that of a job that died may take for ever."""
 
     def __post_init__(self) -> None:
         self.files = Files(self.root)
 
     def read(self, name: str, hours: Iterable[Hour] | None = None) -> DataFrame | None:
         """A table, or just some hours of it; None where there is nothing."""
-        if not self.files.exists(name):
-            return None
         if hours is None:
-            return self._read(name)
+            return self._between_changes(lambda: self._read(name, every_column=True))
         return self._some(name, [hour_folder(hour) for hour in hours])
 
     def read_days(self, name: str, dates: Iterable[datetime.date]) -> DataFrame | None:
@@ -118,10 +125,44 @@ class Tables:
         reader = self.spark.read.option("basePath", self.files.path(name))
         return reader.parquet(*map(self.files.path, there))
 
-    def _read(self, name: str) -> DataFrame | None:
+    def _read(self, name: str, *, every_column: bool = False) -> DataFrame | None:
+        """A table; `every_column` that a file has, not only those of the one Spark looks at."""
         if not self.files.data(name):
             return None
-        return self.spark.read.parquet(self.files.path(name))
+        reader = self.spark.read.option("mergeSchema", every_column)
+        return reader.parquet(self.files.path(name))
+
+    def _between_changes(self, look: Callable[[], Found]) -> Found:
+        """What is found while no change becomes visible: during one, a folder may be missing."""
+        while True:
+            under_way, _ = before = self._version()
+            failed = None
+            try:
+                found = look()
+            except PySparkException as error:
+                failed = error
+            if self.patience_s <= 0 or (self._version() == before and not under_way):
+                break
+            time.sleep(_LOOK_S)
+            self.patience_s -= _LOOK_S
+        if failed is not None:
+            raise failed
+        return found
+
+    def _version(self) -> tuple[bool, int]:
+        """Whether a change becomes visible now; and another number after each."""
+        return self.files.exists(_PLAN), self.files.changed(owner.NAME)
+
+    def answer(self, question: Callable[[], Found]) -> Found:
+        """The answer to a question; asked again if a change took away the files that it read."""
+        for _ in range(TRIES - 1):
+            before = self._version()
+            try:
+                return question()
+            except Exception:  # of Spark, of Java below it or of Spark Connect
+                if self._version() == before:
+                    raise
+        return question()
 
     def counts(self) -> dict[str, int]:
         """How many rows each table has that is for readers."""
@@ -129,12 +170,25 @@ class Tables:
             name: sum(rows_in(path) for path, _ in self.files.data(name)) for name in FOR_READERS
         }
 
-    def views(self) -> list[str]:
-        """Lets SQL ask the tables by their names; those that have rows."""
-        found = {name: rows for name in FOR_READERS if (rows := self.read(name)) is not None}
+    def views(self, sql: str = "") -> list[str]:
+        """Lets a query ask the tables by their names; those that have rows."""
+
+        def find() -> dict[str, DataFrame]:
+            # To know all columns Spark looks into each file: only of tables that are asked.
+            named = {name: name in sql.lower() for name in FOR_READERS}
+            found = {name: self._read(name, every_column=each) for name, each in named.items()}
+            return {name: rows for name, rows in found.items() if rows is not None}
+
+        found = self._between_changes(find)
         for name, rows in found.items():
             rows.createOrReplaceTempView(name)
         return list(found)
+
+    def nothing(self) -> str:
+        """Why there are no rows."""
+        if self.files.exists(owner.NAME):
+            return f"the tables in {self.root} have no rows: the export had no messages"
+        return f"{self.root} has no tables yet: run `mq9 lake build` or `mq9 lake stream` first"
 
     def recover(self) -> bool:
         """Finishes, or forgets, what an earlier run left; whether there was a plan to finish."""

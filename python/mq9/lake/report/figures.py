@@ -60,9 +60,7 @@ def figures(tables: Tables, title: str = "") -> Figures:
     """Fetches the numbers; without a title they are about the folder of the tables."""
     lives, hourly = tables.read("message_lifecycle"), tables.read("mailbox_hourly")
     if lives is None or hourly is None:
-        raise NoTables(
-            f"{tables.root} has no tables yet: run `mq9 lake build` or `mq9 lake stream` first"
-        )
+        raise NoTables(tables.nothing())
     first_ms, last_ms = _span(lives)
     step_ms = _step(first_ms, last_ms)
     steps = range(first_ms - first_ms % step_ms, last_ms + 1, step_ms)
