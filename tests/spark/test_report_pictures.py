@@ -107,7 +107,7 @@ def test_no_text_is_cut_off_and_pictures_are_most_of_the_place(mailboxes: int, s
 
 
 @pytest.mark.parametrize("name", [r"$\x$", "two\nlines\x07 \u7ffb\u8bd1"])
-def test_senders_may_have_any_name(tmp_path: Path, name: str) -> None:
+def test_senders_may_have_any_name(name: str) -> None:
     from matplotlib.text import Text
 
     from mq9.lake.report.plots import pictures, png
@@ -120,6 +120,25 @@ def test_senders_may_have_any_name(tmp_path: Path, name: str) -> None:
         for text in figure.findobj(Text):
             assert isinstance(text, Text)
             assert text.get_text().isprintable(), text
+
+
+def test_a_section_without_anything_says_so(tmp_path: Path) -> None:
+    import dataclasses
+
+    import pandas as pd
+
+    from mq9.lake.report.page import write
+
+    sla = pd.DataFrame(columns=["priority", "target_ms", "messages", "within", "late", "lost"])
+    nothing = dict.fromkeys(("latency", "edges", "dead"), pd.DataFrame())
+    short = dataclasses.replace(numbers(mailboxes=1), step_ms=100, sla=sla, **nothing)
+    page, *_ = write(short, tmp_path)
+    text = page.read_text("utf-8")
+    for title in ("Latency", "Flow", "Dead letters"):
+        section = text.partition(f"<h2>{title}</h2>")[2].partition("<h2>")[0]
+        assert section.rstrip().count("<p>None.</p>") == 1, title
+    assert "2026-05-02 07:00:00 to 2026-05-02 07:00:00.100 UTC" in text
+    assert "Unfinished messages: 3. 3 waiting, and 0 pending" in text
 
 
 def test_depth_of_a_single_step_can_be_seen() -> None:

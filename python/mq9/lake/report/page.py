@@ -69,23 +69,27 @@ def _html(numbers: Figures, images: Mapping[str, bytes]) -> str:
     return _PAGE.substitute(
         title=html.escape(numbers.title),
         open=_unfinished(numbers.totals),
-        span=f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC",
+        span=f"{_moment(first)} to {_moment(last)} UTC",
         cards="".join(_card(*card) for card in cards),
         sections="\n".join(_sections(numbers, images)),
     )
+
+
+def _moment(at: pd.Timestamp) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}" + (f".{at.microsecond // 1000:03d}" if at.microsecond else "")
 
 
 def _unfinished(totals: Mapping[str, int]) -> str:
     """Why what is waiting and what is unfinished are two numbers."""
     waiting, pending = totals.get("waiting", 0), totals.get("pending", 0)
     return (
-        f"{waiting + pending:,} messages are unfinished: {waiting:,} are waiting, "
-        f"{pending:,} are pending, in the hands of a member that has not finished them."
+        f"Unfinished messages: {waiting + pending:,}. {waiting:,} waiting, and {pending:,} "
+        "pending: in the hands of a member that has not finished them."
     )
 
 
 def _card(name: str, count: int) -> str:
-    said = html.escape(name.replace("_", " "))
+    said = "acknowledged" if name == "acked" else html.escape(name.replace("_", " "))
     return f'<div class="card"><b>{count:,}</b><span>{said}</span></div>'
 
 
@@ -182,8 +186,6 @@ def _sections(numbers: Figures, images: Mapping[str, bytes]) -> Iterable[str]:
     )
     yield _section("Flow", "From those who say who they are to the mailboxes.", images, "flow")
     yield _section("Dead letters", "What was given up.", images, "dead_letters")
-    if not len(numbers.dead):
-        yield "<p>None.</p>"
 
 
 def _shares(sla: pd.DataFrame) -> pd.DataFrame:
@@ -203,7 +205,9 @@ def _share(part: int, whole: int) -> str:
 
 def _section(title: str, text: str, images: Mapping[str, bytes], picture: str | None = None) -> str:
     shown = ""
-    if picture is not None and picture in images:
+    if picture is not None and picture not in images:
+        shown = "<p>None.</p>"
+    elif picture is not None:
         data = base64.b64encode(images[picture]).decode()
         image = f'<img alt="{html.escape(title)}" src="data:image/png;base64,{data}">'
         # On a narrow screen it is moved sideways: made smaller, nobody could read it.

@@ -287,7 +287,7 @@ def flow(numbers: Figures) -> Figure:
     axes.annotate("senders", (-0.015, -0.01), ha="right", color=FAINT)
     axes.annotate("mailboxes", (1.015, -0.01), ha="left", color=FAINT)
     axes.set_axis_off()
-    title = f"Who sends to whom: the {len(senders)} busiest senders and {len(mailboxes)} mailboxes"
+    title = f"Who sends to whom: busiest senders ({len(senders)}) and mailboxes ({len(mailboxes)})"
     axes.set_title(title, loc="left", weight="bold")
     return figure
 
