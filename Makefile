@@ -121,6 +121,10 @@ chromium: ## Install Debian's Chromium and Prometheus, which the tests of the pa
 pictures: $(DEVELOPED) ## Take the pictures of the page that the docs show; needs Chromium, takes two minutes
 	$(BIN)/python -m tests.browser.pictures docs/img $(ARGS)
 
+.PHONY: report-pictures
+report-pictures: $(DEVELOPED) ## Take pictures of the report of mq9 lake, wide and narrow, of little and much, into .build/pictures
+	$(BIN)/python -m tests.browser.report_pictures .build/pictures --docs docs/img/report.png
+
 .PHONY: site-pictures
 site-pictures: $(DEVELOPED) docs ## Take pictures of the site on a wide and a narrow screen, into .build/pictures
 	$(BIN)/python -m tests.browser.site_pictures .build/pictures
