@@ -1,6 +1,8 @@
 """A folder of tables is kept by `build` or by one stream: nothing is lost when they meet there."""
 
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,6 +47,27 @@ def test_a_build_and_a_stream_do_not_share_tables(spark: "SparkSession", tmp_pat
     with pytest.raises(Exception, match="was made by `mq9 lake build`"):
         follow(spark, export, built, built / "_checkpoint")
     assert messages(spark, built) == 2
+
+
+def test_a_stream_outlasts_a_job_that_was_started_by_mistake(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    from mq9.lake import stream
+    from mq9.lake.files import Files
+
+    export, tables, checkpoint = (tmp_path / name for name in ("export", "tables", "checkpoint"))
+    sent(export, 1)
+    with ExitStack() as held:
+        held.enter_context(Files(str(tables)).locked())
+
+        def tell(what: str) -> None:
+            if what.startswith("micro-batch"):
+                # The micro-batch has asked for the tables by then, and was told to wait.
+                Timer(1, held.close).start()
+
+        query = stream.start(spark, str(export), str(tables), str(checkpoint), tell=tell)
+        assert query.awaitTermination(300)
+    assert messages(spark, tables) == 1
 
 
 def test_a_stream_does_not_go_on_from_tables_that_lack_what_it_brought(
