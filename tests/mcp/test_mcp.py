@@ -55,8 +55,8 @@ def on_standard_input(url: str, *flags: str) -> StdioServerParameters:
 
 
 @contextlib.contextmanager
-def over_http(url: str, *flags: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "mq9", "mcp", "--http", "127.0.0.1:0", *flags]
+def over_http(url: str, *flags: str, host: str = "127.0.0.1") -> Iterator[str]:
+    command = [sys.executable, "-m", "mq9", "mcp", "--http", f"{host}:0", *flags]
     with subprocess.Popen(
         command, env={**os.environ, "MQ9_URL": url}, stderr=subprocess.PIPE, text=True
     ) as server:
@@ -70,9 +70,11 @@ def over_http(url: str, *flags: str) -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def calling(url: str, user: str = "", password: str = "") -> AsyncIterator[Client]:
+async def calling(
+    url: str, user: str = "", password: str = "", **others: str
+) -> AsyncIterator[Client]:
     known = base64.b64encode(f"{user}:{password}".encode()).decode()
-    headers = {"Authorization": f"Basic {known}"} if user else {}
+    headers = others | ({"Authorization": f"Basic {known}"} if user else {})
     async with (
         httpx2.AsyncClient(headers=headers, timeout=30) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
@@ -325,10 +327,45 @@ async def test_over_http_other_hosts_names_are_refused(mq9_url: str) -> None:
             await ask(client, "create_mailbox", name="open")
 
 
+async def test_over_http_a_broker_that_asks_nobody_is_for_this_machine(mq9_url: str) -> None:
+    with over_http(mq9_url, host="0.0.0.0") as url:
+        async with calling(url, "made", "up") as stranger, calling(url) as nobody:
+            said = await refused(stranger, "create_mailbox", name="taken")
+            assert "asks nobody who they are" in said
+            assert "Authorization" in await refused(nobody, "create_mailbox", name="taken")
+    with over_http(mq9_url) as url:
+        for header in ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via"):
+            by_proxy = {header: "203.0.113.9"}
+            async with calling(url, **by_proxy) as nobody:
+                assert "Authorization" in await refused(nobody, "create_mailbox", name="taken")
+            async with calling(url, "made", "up", **by_proxy) as stranger:
+                said = await refused(stranger, "create_mailbox", name="taken")
+                assert "asks nobody who they are" in said
+        # The same connection serves who is on this machine.
+        async with calling(url, "made", "up") as here:
+            await ask(here, "create_mailbox", name="given")
+        async with calling(url, "made", "up", **{"X-Real-IP": "203.0.113.9"}) as stranger:
+            await refused(stranger, "create_mailbox", name="taken")
+    async with mq9.Client(mq9_url) as client:
+        assert [box.address for box in await client.list_mailboxes()] == ["given"]
+
+
+async def test_over_http_users_are_known_behind_a_proxy_and_elsewhere(tmp_path: Path) -> None:
+    with Broker(USERS, folder=tmp_path) as broker:
+        for host in ("127.0.0.1", "0.0.0.0"):
+            with over_http(broker.url, host=host) as url:
+                async with calling(url, "root", "r", **{"X-Forwarded-For": "203.0.113.9"}) as root:
+                    await ask(root, "create_mailbox", name=f"on.h{len(host)}")
+                async with calling(url, "root", "wrong") as stranger:
+                    await refused(stranger, "create_mailbox", name="taken")
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
         (["--http", "--user", "ann"], "Authorization"),
+        (["--http", "--server", "nats://ann:a@127.0.0.1:4222"], "Authorization"),
+        (["--http", "--server", "nats://127.0.0.1:4222,nats://token@127.0.0.1"], "Authorization"),
         (["--http", "--inbox", "me"], "--inbox is for one agent"),
         (["--http", "nowhere"], "HOST:PORT"),
     ],

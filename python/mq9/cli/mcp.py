@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import importlib.util
 import ipaddress
+import os
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -60,10 +61,11 @@ async def _on_standard_input(client: "Client", arguments: argparse.Namespace) ->
 
 def _over_http(arguments: argparse.Namespace) -> int:
     options = broker.client_options(arguments)
-    if any(options[name] for name in ("user", "password", "token", "nkey_seed")):
+    server = arguments.server or os.environ.get("MQ9_URL") or broker.DEFAULT_URL
+    if "@" in server or any(options[name] for name in ("user", "password", "token", "nkey_seed")):
         raise Failure(
             "over HTTP every caller has credentials of its own, in the header Authorization: leave "
-            "out --user, --password, --token, --nkey and their variables",
+            "out --user, --password, --token, --nkey, their variables and the URL's user",
             USAGE,
         )
     if arguments.inbox:
@@ -80,12 +82,10 @@ def _over_http(arguments: argparse.Namespace) -> int:
     def connect(credentials: "Credentials") -> Client:
         options["user"], options["password"] = credentials.user, credentials.password
         options["token"] = credentials.token
-        return Client(arguments.server, **options)
+        return Client(server, **options)
 
     async def serve() -> None:
-        # Elsewhere than here, nobody may act without a name: the broker takes this process for one
-        # of its own machine.
-        callers = Callers(connect, nameless=ipaddress.ip_address(host).is_loopback)
+        callers = Callers(connect, on_loopback=ipaddress.ip_address(host).is_loopback)
         try:
             server = build(callers.client, None, arguments.group, shared=True)
             await serve_http(server, bound)

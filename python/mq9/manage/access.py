@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from mq9.local_requests import LOOPBACK, host_name, is_local
 from mq9.manage.attempts import Attempts
 from mq9.manage.link import BrokerGoneError, CredentialsError, Link, RefusedError
 from mq9.manage.problems import Problem
@@ -32,9 +33,6 @@ _MAX_SESSIONS = 20
 _ROLE_S = 10.0
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _PROBES = {"/healthz", "/metrics"}
-_LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]"}
-# What proxies add: who sends it is not on this machine, or need not be.
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _NOT_LOCAL = (
     "this broker asks nobody who they are, so only clients of the same machine may use this, "
     "by the name localhost and not through a proxy: give the broker users"
@@ -74,7 +72,7 @@ class Access:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._hosts = _LOOPBACK | {settings.host.lower()} | set(settings.hosts)
+        self._hosts = LOOPBACK | {settings.host.lower()} | set(settings.hosts)
         self._anonymous = Person(Link(settings), "")
         self._sessions: dict[str, Person] = {}
         self._basic: dict[bytes, Person] = {}
@@ -90,8 +88,8 @@ class Access:
     def check_origin(self, request: Request) -> None:
         """Refuse what another web site has a browser send, under whatever name it reaches us."""
         host = request.headers.get("host", "")
-        if _name(host) not in self._hosts and not self._is_probe(request, _name(host)):
-            raise Problem(403, f"this server does not answer to the name {_name(host)[:100]!r}")
+        if host_name(host) not in self._hosts and not self._is_probe(request, host_name(host)):
+            raise Problem(403, f"this server does not answer to the name {host_name(host)[:100]!r}")
         origin = request.headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise Problem(403, "requests of other web sites are refused")
@@ -112,7 +110,7 @@ class Access:
         """Who sends a request that needs this right; a Problem if they may not."""
         person = await self._known(request)
         await self._learn(person)
-        if person.local and not _is_local(request):
+        if person.local and not is_local(request.headers, peer(request)):
             # The rights are those of this process, which is on the same machine as the broker.
             raise Problem(403, _NOT_LOCAL)
         if not person.look:
@@ -190,7 +188,7 @@ class Access:
         try:
             if person.local:
                 text = "this broker asks nobody who they are: there is nothing to sign in to"
-                raise Problem(403, text if _is_local(request) else _NOT_LOCAL)
+                raise Problem(403, text if is_local(request.headers, peer(request)) else _NOT_LOCAL)
             if not person.look:
                 raise Problem(403, "this user is no operator of the broker")
         except BaseException:
@@ -260,14 +258,6 @@ def _basic(given: str) -> tuple[str, str]:
     return user, password
 
 
-def _name(host: str) -> str:
-    """The name in a Host header, without the port."""
-    host = host.lower()
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
-
-
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
@@ -279,15 +269,3 @@ def _is_address(name: str) -> bool:
 def peer(request: Request) -> str:
     """The address that a request comes from."""
     return request.client.host if request.client else ""
-
-
-def _is_local(request: Request) -> bool:
-    """Whether this comes from the same machine, as far as can be told, and not through a proxy."""
-    if any(name in request.headers for name in _FORWARDED):
-        return False
-    if _name(request.headers.get("host", "")) not in _LOOPBACK:
-        return False
-    try:
-        return ipaddress.ip_address(peer(request)).is_loopback
-    except ValueError:
-        return False

@@ -81,7 +81,9 @@ async def serve_http(server: MCPServer, bound: socket.socket) -> None:
 async def _remember_the_caller(
     ctx: ServerRequestContext[Any, Any], call_next: CallNext
 ) -> HandlerResult:
-    this = Request(getattr(ctx.request, "headers", None) or {}, [])
+    peer = getattr(ctx.request, "client", None)
+    headers = getattr(ctx.request, "headers", None) or {}
+    this = Request(headers, peer.host if peer else "", [])
     remembered, request = caller.set(this), _request.set(ctx)
     try:
         return await call_next(ctx)
