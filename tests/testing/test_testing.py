@@ -185,3 +185,24 @@ def test_a_broker_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
         assert psutil.pid_exists(pid)
         os.kill(program.pid, signal.SIGKILL)
     until(lambda: not psutil.pid_exists(pid), "the broker has ended", 20)
+
+
+def test_a_broker_that_starts_again_has_no_more_beside_it(tmp_path: Path) -> None:
+    with Broker(folder=tmp_path) as broker:
+        url = broker.url
+        for again in (broker.restart, broker.kill):
+            again()
+            if not broker.running:
+                broker.start()
+            assert broker.url == url
+            assert "management" not in broker.log
+    # Whoever wants it says so, and may write the log elsewhere.
+    log = tmp_path / "elsewhere.log"
+    wanted = f"log_file: {str(log)!r}\nmq9 {{ management {{ listen: '127.0.0.1:1' }} }}"
+    with Broker(wanted, folder=tmp_path) as broker:
+        until(lambda: "management" in log.read_text("utf-8"), "a word of management")
+        broker.restart()
+        until(
+            lambda: "management" in log.read_text("utf-8").rpartition("Server Exiting")[2],
+            "another one",
+        )

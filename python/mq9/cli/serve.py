@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mq9.imports import imports_that_stay
 
@@ -10,8 +11,11 @@ from mq9.imports import imports_that_stay
 _HELD = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def serve(arguments: Sequence[str]) -> int:
-    """Run the broker until it is told to stop."""
+def serve(arguments: Sequence[str], *, management: bool | None = None) -> int:
+    """Run the broker until it is told to stop.
+
+    `management` says whether it starts management where its configuration does not.
+    """
     _hold_signals()
     # Imported here: other commands start without the server and what it needs.
     with imports_that_stay():
@@ -22,6 +26,8 @@ def serve(arguments: Sequence[str]) -> int:
     except config.ConfigError as error:
         print(f"mq9 serve: {error}", file=sys.stderr)
         return 1
+    if options.management is None:
+        options = replace(options, management=management)
     if options.test_only:
         for warning in options.warnings:
             print(f"mq9 serve: warning: {warning}", file=sys.stderr)

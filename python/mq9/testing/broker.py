@@ -84,6 +84,8 @@ class Broker:
         if self._temporary and self._folder == Path():
             self._folder = Path(tempfile.mkdtemp(prefix="mq9-"))
         self._folder.mkdir(parents=True, exist_ok=True)
+        for left in self._folder.glob("mq9_*.ports"):
+            left.unlink()
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "mq9.testing.broker_process", *self._arguments()],
@@ -174,9 +176,9 @@ class Broker:
         while time.monotonic() < end:
             if process.poll() is not None:
                 raise BrokerDied(f"the broker ended with {process.returncode}:\n{self.log}")
-            # The file comes before the broker answers.
-            if "Server is ready" in self.log:
-                file = self._folder / f"mq9_{process.pid}.ports"
+            # The file comes when clients may.
+            file = self._folder / f"mq9_{process.pid}.ports"
+            if file.exists():
                 return str(json.loads(file.read_text("utf-8"))["nats"][0])
             time.sleep(_LOOK_AGAIN_S)
         raise BrokerDied(f"the broker was not ready in {_START_S:g} s:\n{self.log}")

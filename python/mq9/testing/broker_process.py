@@ -1,7 +1,7 @@
 """A broker that ends with the program that started it, also when that is killed.
 
 Run as `python -m mq9.testing.broker_process FLAGS`: `mq9 serve` with these flags, until the
-standard input ends.
+standard input ends. There is no management page unless the configuration asks for it.
 """
 
 import os
@@ -20,4 +20,4 @@ def _end_with_the_input() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_end_with_the_input, daemon=True).start()
-    sys.exit(serve(sys.argv[1:]))
+    sys.exit(serve(sys.argv[1:], management=False))
