@@ -23,6 +23,7 @@ from mq9.langchain import Toolkit
 from mq9.testing import Broker
 
 TASK = "Have 'good morning' translated into French by another agent, and tell me what it says."
+TEAM = ["langgraph-example"]
 DICTIONARY = {"good morning": "bonjour", "thank you": "merci"}
 
 
@@ -30,12 +31,13 @@ def translate(url: str, ready: threading.Event) -> None:
     """The other agent: registers, answers one request, and ends. It is no model at all."""
     try:
         with mq9.sync.Client(url) as client:
-            client.create_mailbox("translator", exist_ok=True)
+            client.create_mailbox("translator", ttl=600, exist_ok=True)
             client.register(
                 {
                     "name": "translator",
                     "mailbox": "translator",
                     "description": "Translates short English phrases into French.",
+                    "tags": TEAM,
                 }
             )
             ready.set()
@@ -58,7 +60,7 @@ def scripted(state: MessagesState) -> dict[str, list[AIMessage]]:
         if isinstance(message, ToolMessage)
     ]
     steps: list[tuple[str, dict[str, Any]]] = [
-        ("discover_agents", {"task": "translate English into French"}),
+        ("discover_agents", {"task": "translate English into French", "tags": TEAM}),
         ("create_mailbox", {"ttl_seconds": 600}),
     ]
     if len(results) >= 2:

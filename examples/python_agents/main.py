@@ -22,6 +22,7 @@ QUESTIONS = {
     "how long is this text": "normal",
     "convert to upper case": "urgent",
 }
+TEAM = ["newsroom-example"]
 TEXT = "every agent has a mailbox"
 
 
@@ -29,8 +30,8 @@ async def specialist(url: str, name: str, ready: asyncio.Event) -> None:
     """Registers, then answers whatever comes until it is cancelled."""
     description, work = SPECIALISTS[name]
     async with mq9.Client(url, name=name) as client:
-        await client.create_mailbox(name, exist_ok=True)
-        card = {"name": name, "mailbox": name, "description": description}
+        await client.create_mailbox(name, ttl=600, exist_ok=True)
+        card = {"name": name, "mailbox": name, "description": description, "tags": TEAM}
         await client.register(card)
         ready.set()
         async with client.consume(name, group="agents", deliver="earliest") as requests:
@@ -51,7 +52,10 @@ async def edit(url: str) -> list[str]:
         answers = await client.create_mailbox(ttl=600)
         for question, priority in QUESTIONS.items():
             # Agents that have just been registered may not have been read yet.
-            while (found := await client.discover(semantic=question, limit=1)).pending:  # noqa: ASYNC110
+            while True:
+                found = await client.discover(semantic=question, tags=TEAM, limit=1)
+                if not found.pending:
+                    break
                 await asyncio.sleep(0.1)
             [best] = found
             print(f"editor: {question!r} is for {best['name']}")

@@ -28,16 +28,17 @@ async function send(nc: NatsConnection, address: string, text: string, known: Re
   if (error) throw new Error(error);
 }
 
+const jobs = process.env.JOBS!;
 const nc = await connect({ servers: process.env.MQ9_URL });
-await ask(nc, "MAILBOX.CREATE", { name: "words.jobs", ttl: 600, exist_ok: true });
+await ask(nc, "MAILBOX.CREATE", { name: jobs, ttl: 600, exist_ok: true });
 const answers = (await ask(nc, "MAILBOX.CREATE", { ttl: 600 })).mail_address!;
 
 for (const [job, text] of Object.entries(TEXTS)) {
   const priority = job === "alarm" ? "critical" : "normal";
-  await send(nc, "words.jobs", text, { job, "reply-to": answers, "mq9-priority": priority });
+  await send(nc, jobs, text, { job, "reply-to": answers, "mq9-priority": priority });
 }
 // Less important than all jobs, and so the last thing a worker is given.
-await send(nc, "words.jobs", "stop", { "mq9-priority": "notify" });
+await send(nc, jobs, "stop", { "mq9-priority": "notify" });
 console.log(`typescript: sent ${Object.keys(TEXTS).length} jobs`);
 
 const counts = new Map<string, string>();

@@ -5,6 +5,7 @@ own unless MQ9_URL says where one is, and runs both programs. Needs Node 20 or n
 """
 
 import os
+import secrets
 import shutil
 import subprocess
 from pathlib import Path
@@ -26,7 +27,9 @@ def build() -> None:
 
 def run(url: str) -> None:
     """Both programs, until the orchestrator has all answers."""
-    environment = {**os.environ, "MQ9_URL": url}
+    # A mailbox of this run: in one of another run, its last message would stop the worker.
+    jobs = f"words.{secrets.token_hex(8)}"
+    environment = {**os.environ, "MQ9_URL": url, "JOBS": jobs}
     ask = [str(HERE / "node_modules/.bin/tsx"), "ask.ts"]
     with subprocess.Popen([str(HERE / "worker")], env=environment) as worker:
         try:

@@ -107,7 +107,7 @@ func run(url, mailbox string) error {
 }
 
 func main() {
-	if err := run(os.Getenv("MQ9_URL"), "words.jobs"); err != nil {
+	if err := run(os.Getenv("MQ9_URL"), os.Getenv("JOBS")); err != nil {
 		log.Fatal(err)
 	}
 }

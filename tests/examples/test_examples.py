@@ -10,6 +10,8 @@ import pytest
 from tests.pages import ROOT
 from tests.peers import skip_without_npm_tools
 
+import mq9.sync
+
 
 def run(*command: str, **environment: str) -> str:
     """What a command prints; it must end well."""
@@ -44,11 +46,42 @@ def test_worker_pool() -> None:
     assert results == {f"{n} squared is {n * n}" for n in range(20)}
 
 
-def test_typescript_and_go() -> None:
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        ("python_agents", "counter: 5 words"),
+        ("worker_pool", "20 jobs done, none lost"),
+        ("langgraph", "The translator says: bonjour"),
+        ("typescript_and_go", "typescript: proverb has 5 words"),
+    ],
+)
+def test_it_runs_again_on_a_broker_that_has_agents_of_its_own(
+    system: str, expected: str, mq9_url: str, mq9_client: mq9.sync.Client
+) -> None:
+    if system == "langgraph":
+        pytest.importorskip("langgraph")
+    if system == "typescript_and_go":
+        skip_without_go_and_npm()
+    # They would be the best for every question, and answer none.
+    for number, task in enumerate(
+        ["How long is this text", "Convert to upper case", "Translate English into French"]
+    ):
+        mq9_client.create_mailbox(f"stranger{number}")
+        card = {"name": task, "mailbox": f"stranger{number}", "description": task}
+        mq9_client.register(card)
+    for _ in range(2):
+        assert expected in run(sys.executable, f"examples/{system}/main.py", MQ9_URL=mq9_url)
+
+
+def skip_without_go_and_npm() -> None:
     if shutil.which("go") is None or shutil.which("npm") is None:
         pytest.skip("needs go and npm")
     if not (ROOT / "examples/typescript_and_go/node_modules").exists():
         skip_without_npm_tools()
+
+
+def test_typescript_and_go() -> None:
+    skip_without_go_and_npm()
     printed = run(sys.executable, "examples/typescript_and_go/main.py").splitlines()
     for line in ("haiku has 13 words", "proverb has 5 words", "alarm has 1 words"):
         assert f"typescript: {line}" in printed
