@@ -222,6 +222,13 @@ def test_the_container_has_what_its_settings_may_ask_for() -> None:
     assert {"manage", "postgres"} <= set(extras.split(","))
 
 
+@pytest.mark.parametrize("name", [".containerignore", ".dockerignore"])
+def test_the_container_is_built_without_mail_and_environments(name: str) -> None:
+    """What README.md and `make` have users create in a clone, and git ignores."""
+    left_out = (ROOT / name).read_text().split()
+    assert {".git", ".venv", "env", "mq9-data", ".build", "dist", "target"} <= set(left_out)
+
+
 def test_panels_of_the_dashboard_do_not_lie_on_each_other() -> None:
     dashboard = json.loads((ROOT / "deploy" / "grafana" / "mq9.json").read_text())
     places = [panel["gridPos"] for panel in dashboard["panels"]]
