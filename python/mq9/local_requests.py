@@ -1,6 +1,6 @@
 """Tells whether an HTTP request comes from this machine, as far as can be told.
 
-Knows headers and the address of the other end, and nothing of who serves.
+Knows headers and the address of the other end. Knows nothing of the server that asks.
 """
 
 import ipaddress

@@ -1,7 +1,7 @@
 """One connection of nats-py to one server: how it is opened, and why it could not be.
 
-nats-py would try for minutes, and later reconnect with requests it had kept back: here an attempt
-fails at once, and who reconnects is the wire.
+nats-py would try for minutes, and later reconnect with requests that it had kept back. Here an
+attempt fails at once, and the wire reconnects.
 """
 
 import asyncio

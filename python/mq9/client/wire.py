@@ -1,8 +1,8 @@
 """Requests and replies over a connection that comes back when it breaks.
 
-Owns the connection and who waits for which reply: all replies arrive under one subscription. A
-request is published at most once; if the connection breaks before the answer, its sender is told
-so at once. Knows nothing of commands.
+Owns the connection and which request waits for which reply: all replies arrive under one
+subscription. A request is published at most once; if the connection breaks before the answer, its
+sender is told so at once. Knows nothing of commands.
 """
 
 import asyncio

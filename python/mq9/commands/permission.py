@@ -2,7 +2,7 @@
 
 The commands for operators are for users whose permissions name them, and for local clients: a
 client that may publish anything was never given the addresses of others. And a permission counts
-for what is done: whoever has the broker send something must be allowed to send it.
+for what is done: a client that has the broker send something must be allowed to send it.
 """
 
 from mq9._core import Broker

@@ -1,7 +1,7 @@
 """ADMIN.SCHEDULE.NOTE and LIST: how far each schedule has come.
 
-Owns the notes, which lie in a mailbox of the broker's own. What a schedule is and when it is due,
-whoever follows it knows (`mq9 manage`).
+Owns the notes, which lie in a mailbox of the broker's own. `mq9 manage`
+knows what a schedule is and when it is due.
 """
 
 from __future__ import annotations

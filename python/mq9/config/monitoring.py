@@ -1,6 +1,6 @@
 """The `monitoring` block: who may read the monitoring port.
 
-Owns its settings. Where the port is, the settings of nats-server say.
+Owns its settings. The settings of nats-server say where the port is.
 """
 
 from mq9.config.authorization import read_secret

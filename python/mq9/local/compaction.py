@@ -1,8 +1,8 @@
 """`expire`: takes the messages whose time is over out of a session, and survives any crash.
 
 Several files change: the messages, every cursor, side-files. Before the first of them does, a
-journal says what is to become of all. The messages are replaced at once; from then on whoever has
-the lock next can finish the rest from the journal, and before that nothing has happened.
+journal says what is to become of all. The messages are replaced at once; from then on the next
+process with the lock can finish the rest from the journal, and before that nothing has happened.
 """
 
 import json

@@ -1,8 +1,8 @@
 """One session on disk: its lock, its messages, its cursors, its side-files.
 
 Owns the names of files and what each operation does to them. Must not know the environment.
-Everything that changes something is done with the lock; whoever takes it first brings to an end
-what a process that died has left (`compaction.recover`).
+Every change is made with the lock. A process that takes the lock first finishes what a process that
+died has left (`compaction.recover`).
 """
 
 import os

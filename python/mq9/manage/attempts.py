@@ -1,7 +1,7 @@
 """Limits how often passwords are tried.
 
 Owns counts of attempts by address, and by address and user: behind a proxy all clients have one
-address, and one who guesses must not keep the others out.
+address, and a client that guesses must not keep the others out.
 """
 
 import time

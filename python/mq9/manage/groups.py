@@ -1,7 +1,7 @@
 """Groups of all mailboxes and consumers of all streams: numbers in columns, order and search.
 
-Owns lists over all of them. A question costs the same whoever asks how often; it never walks over
-groups one by one.
+Owns lists over all of them. A question never walks over groups one by one, so it always costs
+the same.
 """
 
 import time

@@ -1,7 +1,7 @@
 """Names of a million things: in order, and by what is in them.
 
 Owns two indexes that change with each name that comes or goes, at a cost that does not grow with
-how many there are. Places are small numbers that whoever holds the things has given them.
+how many there are. Places are small numbers; the owner of the things chooses them.
 """
 
 from bisect import bisect_left, bisect_right

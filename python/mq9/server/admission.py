@@ -1,4 +1,4 @@
-"""From an accepted socket to a session: limits, and who has to wait until the server is ready."""
+"""Makes an accepted socket a session: limits, and clients that wait until the server is ready."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""INFO: what the server tells a client about itself, and who the server is.
+"""INFO: what the server tells a client about itself, with its name, identity and address.
 
 Owns the fields and their order, which is nats-server's.
 """

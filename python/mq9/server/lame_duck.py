@@ -1,6 +1,6 @@
 """Lame duck mode: clients are asked to leave, then sent away a few at a time.
 
-Spread out, so that those who come back elsewhere do not all come at once.
+This is spread out, so that they do not all arrive at another server at once.
 """
 
 import asyncio

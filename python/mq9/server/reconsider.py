@@ -1,4 +1,4 @@
-"""After a reload: who would not be let in any more goes, the others get their new permissions.
+"""Decides about connected clients anew after a reload: some have to go, others get new permissions.
 
 Owns the order: nobody keeps an old right because others take a hash to be decided.
 """

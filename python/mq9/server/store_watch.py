@@ -1,6 +1,6 @@
 """Tells the operator what befalls the store while the server runs: in the log, and for monitoring.
 
-Clients are told of errors in replies to their requests; this is for whoever runs the server.
+Clients learn of errors from replies to their requests; this is for the people who run the server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looking at mail and waiting for it, without taking it from whoever it is for.
+"""Looks at mail and waits for it, without taking it from its readers.
 
 Uses commands that move no group, over a client that is given. Knows nothing of processes.
 """
