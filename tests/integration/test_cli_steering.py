@@ -70,6 +70,12 @@ def test_a_wrong_word_is_answered_with_a_guess(
     assert f"did you mean {guess}" in done.stderr
 
 
+def test_without_a_command_the_commands_are_listed(cli: Mq9) -> None:
+    done = cli()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "start the broker" in done.stderr
+
+
 def every_help(*path: str) -> list[tuple[str, ...]]:
     text = told(run("nats://127.0.0.1:1", *path, "--help"))
     listed = text.partition("positional arguments:")[2].partition("options:")[0]

@@ -59,6 +59,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The arguments; words that nobody knows are an error of the command they stand behind."""
+        if not arguments:
+            self.exit(2, self.format_help())
         parsed, rest = self.parse_known_args(arguments)
         if rest:
             inner: argparse.ArgumentParser = getattr(parsed, "parser", self)
