@@ -57,12 +57,16 @@ __all__ = [
     "cluster_seed",
     "cluster_state",
     "crc32c",
+    "dead_counts",
     "end_process_on_panic",
     "json_select",
     "latency_bounds_us",
     "list_activity",
     "list_groups",
+    "query_stream",
+    "remove_from_stream",
     "send_back",
+    "send_letter_back",
     "stream_bytes",
     "stream_detail",
     "stream_names",
@@ -359,6 +363,34 @@ def send_back(
     headers: bytes | bytearray,
     now: _Now = None,
 ) -> int: ...
+def send_letter_back(
+    store: Store,
+    stream: str,
+    seq: int,
+    subject: str,
+    payload: bytes | bytearray,
+    *,
+    near: str,
+    headers: bytes | bytearray,
+    now: _Now = None,
+) -> int | None: ...
+def dead_counts(store: Store) -> tuple[list[tuple[str, int]], int]:
+    """Messages given up since the store was opened, by address or subject; and of all others."""
+
+def query_stream(
+    store: Store,
+    name: str,
+    *,
+    prefixes: Sequence[str] = [],
+    first: int = 1,
+    before: int | None = None,
+    limit: int = 100,
+    max_bytes: int = 1_048_576,
+    newest: bool = False,
+) -> tuple[int, int, int, list[Message], int | None] | None:
+    """When a stream was created, its messages, its next number, some messages, where to go on."""
+
+def remove_from_stream(store: Store, name: str, seq: int) -> bool: ...
 def stream_names(store: Store) -> list[str]:
     """The names of streams, in order."""
 

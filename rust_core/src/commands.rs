@@ -121,7 +121,7 @@ pub struct Command {
 }
 
 /// All of them.
-pub const COMMANDS: [Command; 36] = [
+pub const COMMANDS: [Command; 38] = [
     command("MSG.SEND.", By::Partition, Shape::Sent),
     command("MSG.FETCH.", By::Partition, Shape::Messages),
     command("MSG.ACK.", By::Partition, Shape::Plain),
@@ -152,8 +152,10 @@ pub const COMMANDS: [Command; 36] = [
     command("ADMIN.SERVER.CONNZ", By::CallerForUser, Shape::Plain),
     command("ADMIN.SERVER.YIELD", By::CallerForUser, Shape::Plain),
     command("ADMIN.DEAD.RESOLVED", By::CallerForUser, Shape::Plain),
+    command("ADMIN.DEAD.STREAMS", By::CallerForUser, Shape::Plain),
     command("ADMIN.DEAD.REPLAY.", By::CallerForUser, Shape::Plain),
     command("ADMIN.DEAD.RESOLVE.", By::CallerForUser, Shape::Plain),
+    command("ADMIN.STREAM.QUERY.", By::CallerForUser, Shape::Messages),
     command("ADMIN.SCHEDULE.NOTE", By::CallerForUser, Shape::Plain),
     command("ADMIN.SCHEDULE.LIST", By::CallerForUser, Shape::Plain),
     // Whatever is asked of them later is not for a responder either.

@@ -98,6 +98,8 @@ COMMANDS = {
     "ADMIN.DEAD.REPLAY": ("created_ms",),
     "ADMIN.DEAD.RESOLVE": ("how", "created_ms"),
     "ADMIN.DEAD.RESOLVED": ("after", "before", "limit"),
+    "ADMIN.DEAD.STREAMS": ("prefixes",),
+    "ADMIN.STREAM.QUERY": ("first", "before", "limit", "newest", "prefixes"),
     "ADMIN.SCHEDULE.NOTE": ("name", "spec", "due", "fired"),
     "ADMIN.SCHEDULE.LIST": (),
     "ADMIN.SERVER.VARZ": (),

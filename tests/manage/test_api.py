@@ -202,7 +202,12 @@ def test_metrics_have_the_names_of_the_document(api: httpx.Client, mail: Mail, n
         text = api.get("/metrics").text
         samples = [line.rpartition(" ") for line in text.splitlines() if line[0] != "#"]
         found = {sample[0]: float(sample[2]) for sample in samples}
-        return found if found.get(f"hanzo_mq_pending_count{labels}") == 1 else None
+        # What the broker counts itself is told a moment later.
+        has_followed = (
+            found.get(f"hanzo_mq_pending_count{labels}") == 1
+            and f'hanzo_mq_dead_letter_total{{original_subject="{name}"}}' in found
+        )
+        return found if has_followed else None
 
     found = until(lines, "metrics have followed")
     assert found is not None

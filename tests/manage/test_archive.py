@@ -2,15 +2,20 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from tests.mail import Mail
 from tests.manage.conftest import OPERATORS, Managed, free_port, wait_healthy
 from tests.manage.postgres import Postgres, binaries
+from tests.manage.test_stream_letters import QUEUE, give_up, within
 from tests.peers import Serve, until
 from tests.restarts import Restarting
 
@@ -118,6 +123,83 @@ def test_a_mailbox_that_is_made_again_is_another(serve: Serve, database: Postgre
         mail.done("MAILBOX.CREATE", {"name": "q.dead"})
         bury(mail, "q", b"3")
         assert [row[2] for row in rows(database, 3)] == ["1", "2", "3"]
+
+
+USERS = """
+authorization {
+  users = [
+    { user: boss, password: boss-pw, permissions: { publish: [">", "$mq9.AI.ADMIN.>"] } }
+    { user: copier, password: copier-pw, permissions: { publish: {
+        allow: [">", "$mq9.AI.ADMIN.>"], deny: [%s] } } }
+  ]
+}
+mq9 { management: off }
+"""
+
+
+def test_a_broker_that_refuses_is_told_and_asked_again(serve: Serve, database: Postgres) -> None:
+    """Rights that were taken away for a moment end the copying for that moment alone."""
+    server = serve(USERS % '"$mq9.AI.ADMIN.DEAD.RESOLVED"')
+    listen = free_port()
+    url = f"http://127.0.0.1:{listen}"
+    command = [sys.executable, "-m", "mq9", "manage", "--nats-url", server.url, "--postgres"]
+    command += ["--nats-user", "copier", "--listen", f"127.0.0.1:{listen}"]
+    secrets = {"MQ9_MANAGE_PASSWORD": "copier-pw", "MQ9_MANAGE_POSTGRES": database.url}
+    boss = ("boss", "boss-pw")
+    with subprocess.Popen(command, env=os.environ | secrets) as process:
+        try:
+            wait_healthy(Managed(server, url, Path()))
+
+            def told() -> bool:
+                found = httpx.get(f"{url}/v1/overview", auth=boss, timeout=20).json()["attention"]
+                return any("the broker refused" in entry["text"] for entry in found)
+
+            until(told, "the overview says that the broker refused", FOLLOWED_S)
+            assert "mq9_archive_up 0.0" in httpx.get(f"{url}/metrics", auth=boss, timeout=20).text
+            server.reconfigure(USERS % '"nothing"')
+            with Mail(server.url.replace("//", "//boss:boss-pw@")) as mail:
+                bury(mail, "q", b"1", b"2")
+            assert [row[2] for row in rows(database, 2)] == ["1", "2"]
+            until(lambda: not told(), "it is well again", FOLLOWED_S)
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def test_letters_of_streams_become_rows(serve: Serve, database: Postgres) -> None:
+    """Each once, also when management is killed, and with the words of the worker."""
+    listen, port = free_port(), free_port()
+    text = f"jetstream {{}}\n{config(database, listen).removesuffix('}')}\n{QUEUE} }}"
+    server = serve(text, port=port)
+    found = Managed(server, f"http://127.0.0.1:{listen}", Path())
+    wait_healthy(found)
+    payloads = [b'{"n": %d}' % number for number in range(600)]
+    for first in range(0, 600, 300):
+        work = partial(give_up, subject="mq.inference.chat", payloads=payloads[first : first + 300])
+        within(found, work)
+    got = rows(database, 600)
+    assert {(row[0], row[3], row[4]) for row in got} == {
+        ("mq.inference.chat", "terminated: no such model", "1")
+    }
+    assert [json.loads(row[2])["n"] for row in got] == list(range(600))
+    assert [int(row[1]) for row in got] == list(range(1, 601))
+    with httpx.Client(base_url=found.url, timeout=20) as api:
+        until(lambda: api.get("/v1/dead-letters").json()["total"] == 600, "all are listed")
+        assert api.post("/v1/dead-letters/stream:HANZO_DLQ:1/replay").is_success
+        assert api.patch("/v1/dead-letters/stream:HANZO_DLQ:2", json={"resolved": True}).is_success
+
+    def resolved() -> bool:
+        marked = database.query("SELECT original_id FROM dead_letters WHERE resolved")
+        return sorted(row[0] for row in marked) == ["1", "2"]
+
+    until(resolved, "the rows say that it is resolved", FOLLOWED_S)
+    [child] = psutil.Process(server.pid).children()
+    child.kill()
+    until(lambda: not child.is_running(), "management was killed")
+    wait_healthy(found)
+    again = [b"again", b"and again"]
+    within(found, lambda stream: give_up(stream, "mq.inference.embed", again))
+    assert len(rows(database, 602)) == 602
 
 
 def test_a_wrong_url_is_told_and_holds_nothing_up(serve: Serve, database: Postgres) -> None:

@@ -140,6 +140,30 @@ def test_all_values_of_a_header_go_back(api: httpx.Client, mail: Mail, name: str
     assert "mq9-dead-reason" not in found
 
 
+def test_the_counter_of_dead_letters_does_not_fall_when_a_group_goes(
+    api: httpx.Client, mail: Mail, name: str
+) -> None:
+    """Or Prometheus takes it for a restart, and all that is left for new."""
+    for number in range(12):
+        mail.deliver(name, b"%d" % number)
+    for group, count in (("many", 12), ("few", 1)):
+        for entry in mail.fetch(name, group, num_msgs=count):
+            mail.ack(name, group, entry["msg_id"], kind="term")
+
+    def counted() -> float:
+        start = f'hanzo_mq_dead_letter_total{{original_subject="{name}"}} '
+        lines = api.get("/metrics").text.splitlines()
+        return sum(float(line.removeprefix(start)) for line in lines if line.startswith(start))
+
+    until(lambda: counted() == 13, "all are counted")
+    mail.done(f"GROUP.REMOVE.{name}", {"group_name": "few"})
+    until(lambda: shown(api, "/v1/consumers", search=name)["total"] == 1, "the group is gone")
+    assert counted() == 13
+    mail.done(f"MAILBOX.REMOVE.{name}")
+    until(lambda: shown(api, "/v1/consumers", search=name)["total"] == 0, "the mailbox is gone")
+    assert counted() == 13
+
+
 def test_letters_that_others_remove_leave_the_list(
     api: httpx.Client, mail: Mail, name: str
 ) -> None:

@@ -17,6 +17,7 @@ from mq9.commands.public import PublicMailboxes
 from mq9.commands.query import Query
 from mq9.commands.remove import Purge, Remove
 from mq9.commands.schedules import Schedules
+from mq9.commands.streams import Streams
 from mq9.commands.tokens import Tokens
 from mq9.commands.unread import Unread
 from mq9.commands.update import Update
@@ -38,6 +39,7 @@ class Commands:
         admin = Admin(server)
         watch = Watch(server)
         dead_letters = DeadLetters(server)
+        streams = Streams(server)
         schedules = Schedules(server)
         self._registry = Registry(store, server.log, server.options.embedder)
         for command in (
@@ -58,6 +60,8 @@ class Commands:
             dead_letters.replay,
             dead_letters.resolve,
             dead_letters.resolved,
+            streams.query,
+            streams.dead,
             schedules.note,
             schedules.list,
             *Agents(server, self._registry).commands,

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import time
 from base64 import b64encode
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from mq9._core import send_back
+from mq9._core import query_stream, remove_from_stream, send_back, send_letter_back
 from mq9.commands.address import check_address
 from mq9.commands.dispatcher import Call, Command
 from mq9.commands.permission import check_may_send, user_of
@@ -31,11 +32,13 @@ _MAX_REPLY_BYTES = 768 << 10
 # Of a longer payload the list keeps the beginning.
 _MAX_PAYLOAD = 16 << 10
 _DEAD = "mq9-dead-"
+# In the subject of a request, in front of the name of a stream; no mail_address begins like this.
+_STREAM = "$stream."
 _NEVER_SENT = {b"mq9-id", b"nats-msg-id"}
 
 
 class LetterRequest(Request):
-    """When the mailbox was made: a letter of one made later has the same number and is another."""
+    """When its mailbox or stream was made: one made later has others of the same numbers."""
 
     created_ms: Annotated[int, between(0, MAX_ID)] | None = None
 
@@ -90,8 +93,20 @@ class _Letter(NamedTuple):
     """A dead letter, where it lies and what is told of it."""
 
     address: str
+    """Of its mailbox; `stream:` and the name of its stream."""
+    msg_id: int
     message: Message
     headers: dict[str, str]
+    stream: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The mailbox or the subject that it came from."""
+        return self.headers[f"{_DEAD}subject" if self.stream else f"{_DEAD}mailbox"]
+
+    def header(self, name: str) -> str:
+        """What the broker says of its death."""
+        return self.headers.get(_DEAD + name, "")
 
 
 class DeadLetters:
@@ -110,7 +125,9 @@ class DeadLetters:
         letter = self._letter(call, request)
         if letter is None:
             return ReplayReply(resolved=True)
-        source = letter.headers[f"{_DEAD}mailbox"]
+        if letter.stream:
+            return self._replay_to_stream(call, letter)
+        source = letter.origin
         check_address(source)
         check_may_send(self._server.broker, call.cid, source, "replaying")
         message = letter.message
@@ -119,7 +136,7 @@ class DeadLetters:
             msg_id = send_back(
                 *(self._store, letter.address, message.msg_id, source, message.payload),
                 level=message.level,
-                key=letter.headers.get(f"{_DEAD}key", ""),
+                key=letter.header("key"),
                 tags=message.tags,
                 headers=own_headers(message.headers),
             )
@@ -129,13 +146,35 @@ class DeadLetters:
             raise
         return ReplayReply(resolved=True, msg_id=msg_id)
 
+    def _replay_to_stream(self, call: Call, letter: _Letter) -> ReplayReply:
+        subject = letter.origin
+        if not self._server.broker.may_publish(call.cid, subject):
+            raise Refusal(
+                f"permission denied: replaying needs the permission to publish to {shown(subject)}",
+                "access_denied",
+            )
+        note = self._note(call, letter, "replayed")
+        try:
+            seq = send_letter_back(
+                *(self._store, letter.stream, letter.msg_id, subject, letter.message.payload),
+                near=letter.header("stream"),
+                headers=own_headers(letter.message.headers),
+            )
+        except StoreError:
+            self._store.delete(RESOLVED, note)
+            raise
+        if seq is None:
+            self._store.delete(RESOLVED, note)
+            raise Refusal(f"no stream has the subject {shown(subject)}")
+        return ReplayReply(resolved=True, msg_id=seq)
+
     def _answer_resolve(self, call: Call) -> ResolveReply:
         check_operator(self._server, call)
         request = read(ResolveRequest, call.payload)
         letter = self._letter(call, request)
         if letter is not None:
             self._note(call, letter, request.how or "resolved")
-            self._store.delete(letter.address, letter.message.msg_id)
+            self._remove(letter)
         return ResolveReply(resolved=True)
 
     def _letter(self, call: Call, request: LetterRequest) -> _Letter | None:
@@ -143,8 +182,10 @@ class DeadLetters:
         address, dot, last = call.tail.rpartition(".")
         if not dot or not (last.isascii() and last.isdigit() and len(last) < 20):
             raise Refusal("the subject must end in the mail_address and the msg_id")
-        check_address(address)
         msg_id, created_ms = int(last), request.created_ms
+        if address.startswith(_STREAM):
+            return self._letter_of_stream(address.removeprefix(_STREAM), msg_id, created_ms)
+        check_address(address)
         if created_ms is not None and self._store.mailbox(address).created_ms != created_ms:
             raise MessageNotFound("message not found")
         message = self._message(address, msg_id)
@@ -155,14 +196,33 @@ class DeadLetters:
         headers = read_headers(message.headers)
         if f"{_DEAD}mailbox" not in headers:
             raise Refusal(f"message {msg_id} of {shown(address)} is no dead letter")
-        return _Letter(address, message, headers)
+        return _Letter(address, msg_id, message, headers)
+
+    def _letter_of_stream(self, name: str, seq: int, created_ms: int | None) -> _Letter | None:
+        page = query_stream(self._store, name, first=seq, before=seq + 1, limit=1)
+        if page is None or created_ms not in (None, page[0]):
+            raise MessageNotFound("message not found")
+        if not (found := page[3]):
+            if self._note_of(f"stream:{name}", seq):
+                return None
+            raise MessageNotFound("message not found")
+        headers = read_headers(found[0].headers)
+        if f"{_DEAD}subject" not in headers:
+            raise Refusal(f"message {seq} of stream {shown(name)} is no dead letter")
+        return _Letter(f"stream:{name}", seq, found[0], headers, name)
+
+    def _remove(self, letter: _Letter) -> None:
+        if letter.stream:
+            remove_from_stream(self._store, letter.stream, letter.msg_id)
+        else:
+            self._store.delete(letter.address, letter.msg_id)
 
     def _note(self, call: Call, letter: _Letter, how: str) -> int:
         note = _note(letter)
         client = self._server.clients.open.get(call.cid)
         note["by"] = user_of(client, self._server.options)
         note["how"] = how[:200]
-        key = f"{letter.address}:{letter.message.msg_id}"
+        key = f"{letter.address}:{letter.msg_id}"
         return self._keep(key, json.dumps(note, ensure_ascii=False).encode())
 
     def _answer_resolved(self, call: Call) -> ResolvedReply:
@@ -233,22 +293,32 @@ def read_headers(block: bytes) -> dict[str, str]:
 
 
 def _note(letter: _Letter) -> dict[str, object]:
-    address, message, headers = letter.address, letter.message, letter.headers
+    message, is_stream = letter.message, bool(letter.stream)
     payload = bytes(message.payload[:_MAX_PAYLOAD])
     try:
         text: dict[str, object] = {"payload": payload.decode()}
     except UnicodeDecodeError:
         text = {"payload": b64encode(payload).decode(), "encoding": "base64"}
+    told = {"detail": letter.header("error")} if letter.header("error") else {}
     return {
-        "id": f"{address}:{message.msg_id}",
-        "original_id": headers.get(f"{_DEAD}msg-id", ""),
-        "subject": headers[f"{_DEAD}mailbox"],
-        "group": headers.get(f"{_DEAD}group", ""),
+        "id": f"{letter.address}:{letter.msg_id}",
+        "original_id": letter.header("sequence" if is_stream else "msg-id"),
+        "subject": letter.origin,
+        "group": letter.header("consumer" if is_stream else "group"),
         **text,
         "bytes": len(message.payload),
-        "error": headers.get(f"{_DEAD}reason", ""),
-        "attempts": headers.get(f"{_DEAD}deliveries", "0"),
-        "first_seen": message.sent_ms // 1000,
+        "error": letter.header("reason"),
+        **told,
+        "attempts": letter.header("deliveries") or "0",
+        "first_seen": first_seen(letter.header("first-time"), message.sent_ms // 1000),
         "last_failed": message.create_ms // 1000,
         "resolved_at": int(time.time()),
     }
+
+
+def first_seen(text: str, otherwise: int) -> int:
+    """A time that a header tells, in Unix seconds."""
+    try:
+        return int(datetime.fromisoformat(text).timestamp())
+    except ValueError:
+        return otherwise

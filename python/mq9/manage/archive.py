@@ -1,8 +1,8 @@
 """Dead letters in a table of PostgreSQL, each once.
 
-Owns the table, how far each mailbox has been copied, and what happens while the database is away.
-Rows have ids that follow from their letters, and places are kept in the same transaction, so that
-neither a crash nor a repetition makes a second row. The broker keeps its letters as before.
+Owns the table, how far each mailbox and stream has been copied, and what happens while the database
+is away. Rows have ids that follow from their letters, and places are kept in the same transaction,
+so that neither a crash nor a repetition makes a second row. The broker keeps its letters as before.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from typing import Any
 import asyncpg
 
 from mq9.manage.documents import Document, as_document, wrapped
-from mq9.manage.letter import payload_of, read_letter
+from mq9.manage.letter import attempts_of, payload_of, read_letter
+from mq9.manage.letter_places import LetterPlace, LetterPlaces
 from mq9.manage.link import BrokerGoneError, CredentialsError, Link, RefusedError
 from mq9.manage.mirror import Mirror
 
@@ -69,7 +70,7 @@ Connection = Any
 
 @dataclass(slots=True)
 class _Place:
-    """How far a mailbox has been copied."""
+    """How far a mailbox or stream has been copied."""
 
     created: int
     next_id: int
@@ -100,6 +101,7 @@ class Archive:
     def __init__(self, link: Link, mirror: Mirror, url: str, broker: str) -> None:
         self._link = link
         self._mirror = mirror
+        self._letter_places = LetterPlaces(link, mirror)
         self._url = url
         self._broker = broker
         self._places: dict[str, _Place] = {}
@@ -108,30 +110,36 @@ class Archive:
         self.gone_since: float | None = time.time()
         """Since when the database cannot be written to; None if it can."""
         self.problem = "not connected yet"
+        self._pause_s = _FIRST_PAUSE_S
 
     async def run(self) -> None:
         """Copy; every failure is a reason to try again, less and less often."""
-        pause = _FIRST_PAUSE_S
         while True:
             connection: Connection = None
             try:
-                async with asyncio.timeout(2 * _CONNECT_S):
-                    connection = await asyncpg.connect(
-                        self._url, timeout=_CONNECT_S, command_timeout=_COMMAND_S
-                    )
+                connection = await self._connect()
                 await self._begin(connection)
-                pause = _FIRST_PAUSE_S
                 await self._follow(connection)
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 self._lost(f"{error}" or type(error).__name__)
-            except ValueError as error:
-                # Of asyncpg, about the URL.
-                self._lost(f"this is no usable URL of a database: {error}")
+            except Exception as error:
+                # Whatever it is: what is not copied now is copied later, and until then it is told.
+                _LOG.exception("copying dead letters failed")
+                self._lost(f"{type(error).__name__}: {error}")
             finally:
                 if connection is not None:
                     connection.terminate()
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _connect(self) -> Connection:
+        try:
+            async with asyncio.timeout(2 * _CONNECT_S):
+                return await asyncpg.connect(
+                    self._url, timeout=_CONNECT_S, command_timeout=_COMMAND_S
+                )
+        except ValueError as error:
+            raise OSError(f"this is no usable URL of a database: {error}") from None
 
     def _lost(self, problem: str) -> None:
         if self.gone_since is None:
@@ -139,6 +147,11 @@ class Archive:
         if problem != self.problem:
             _LOG.warning("dead letters cannot be copied to PostgreSQL: %s", problem)
         self.problem = problem
+
+    def _found(self) -> None:
+        if self.gone_since is not None:
+            _LOG.info("dead letters are copied to PostgreSQL")
+        self.gone_since, self.problem, self._pause_s = None, "", _FIRST_PAUSE_S
 
     async def _begin(self, connection: Connection) -> None:
         with suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateObjectError):
@@ -149,14 +162,17 @@ class Archive:
             self._broker,
         )
         self._places = {row["mailbox"]: _Place(row["created"], row["next_id"]) for row in rows}
-        _LOG.info("dead letters are copied to PostgreSQL")
-        self.gone_since, self.problem = None, ""
 
     async def _follow(self, connection: Connection) -> None:
         while True:
-            # Whoever follows the broker tells that it is gone.
-            with suppress(BrokerGoneError, CredentialsError):
-                await self._copy_all(connection)
+            try:
+                # Whoever follows the broker tells that it is gone.
+                with suppress(BrokerGoneError, CredentialsError):
+                    await self._copy_all(connection)
+            except RefusedError as error:
+                self._lost(f"the broker refused: {error}")
+            else:
+                self._found()
             await asyncio.sleep(_EVERY_S)
             # An idle connection that has broken is noticed here.
             await connection.fetchval("SELECT 1")
@@ -165,36 +181,37 @@ class Archive:
         if not self._mirror.whole:
             return
         # A mailbox stays one of dead letters when those that fed it have gone.
-        for address in sorted(self._mirror.dead_letter_mailboxes() | self._places.keys()):
+        places = {place.address: place for place in await self._letter_places.find()}
+        for address in sorted(places.keys() | self._places.keys()):
             if address == _RESOLVED:
                 continue
-            place = self._mirror.find(address)
-            known = self._places.get(address)
-            if place is None:
+            place = places.get(address) or LetterPlace(address)
+            found, known = place.find(self._mirror), self._places.get(address)
+            if found is None:
                 continue
-            _, next_id = self._mirror.numbers(place)
-            if known is None or known.next_id != next_id:
+            if known is None or known.next_id != found[1][1]:
                 with suppress(RefusedError):
                     # Refused: it has gone meanwhile.
-                    await self._copy(connection, address)
+                    await self._copy(connection, place)
         await self._copy_resolved(connection)
 
-    async def _copy(self, connection: Connection, address: str) -> None:
-        shown = (await self._link.request(f"ADMIN.MAILBOX.SHOW.{address}"))["mailbox"]
-        created = int(shown["created"])
-        known = self._places.get(address)
-        if known is None or known.created != created or known.next_id > int(shown["next_id"]):
+    async def _copy(self, connection: Connection, place: LetterPlace) -> None:
+        created, next_id = await place.look(self._link)
+        known = self._places.get(place.address)
+        if known is None or known.created != created or known.next_id > next_id:
             known = _Place(created, 0)
-        while True:
-            fields: dict[str, Any] = {"limit": _PAGE, "since": 0}
-            if known.next_id:
-                fields["after_id"] = known.next_id - 1
-            page = (await self._link.request(f"MSG.QUERY.{address}", fields))["messages"]
-            if not page:
-                return
-            known = _Place(created, int(page[-1]["msg_id"]) + 1)
-            rows = [row for entry in page if (row := self._row(address, entry)) is not None]
-            await self._write(connection, address, rows, known)
+        following: int | None = known.next_id
+        while following is not None:
+            page, following = await place.page(self._link, following)
+            read_to = next_id if following is None else following
+            if page:
+                read_to = max(read_to, int(page[-1]["msg_id"]) + 1)
+            known = _Place(created, max(read_to, known.next_id))
+            rows = [row for entry in page if (row := self._row(place.address, entry)) is not None]
+            if page:
+                await self._write(connection, place.address, rows, known)
+            # Without letters it is not worth a transaction: they are looked for again.
+            self._places[place.address] = known
 
     async def _copy_resolved(self, connection: Connection) -> None:
         """What operators have dealt with; also letters that were gone before they were copied."""
@@ -245,7 +262,7 @@ class Archive:
             original_id=_storable(letter.original_id),
             subject=_storable(letter.subject),
             payload=as_document(payload_of(entry)),
-            error=_storable(letter.reason),
+            error=_storable(_error(letter.reason, letter.detail)),
             attempts=min(letter.attempts, _MOST_ATTEMPTS),
             first_seen=_moment(letter.first_seen),
             last_failed=_moment(letter.last_failed),
@@ -258,8 +275,8 @@ class Archive:
             original_id=_storable(note["original_id"]),
             subject=_storable(note["subject"]),
             payload=as_document(payload_of(note)),
-            error=_storable(note["error"]),
-            attempts=min(int(note["attempts"]), _MOST_ATTEMPTS),
+            error=_storable(_error(note["error"], note.get("detail", ""))),
+            attempts=min(attempts_of(note), _MOST_ATTEMPTS),
             first_seen=_moment(note["first_seen"]),
             last_failed=_moment(note["last_failed"]),
             resolved=True,
@@ -277,6 +294,10 @@ async def _write_alone(connection: Connection, row: _Row) -> None:
             await connection.execute(_INSERT, *row.values(row.payload.text))
     except asyncpg.DataError:
         await connection.execute(_INSERT, *row.values(wrapped(row.payload.source)))
+
+
+def _error(reason: str, detail: str) -> str:
+    return f"{reason}: {detail}" if detail else reason
 
 
 def _storable(text: str) -> str:

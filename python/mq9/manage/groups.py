@@ -5,6 +5,7 @@ the same.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -15,7 +16,7 @@ from mq9.manage.rows import IDLE_S, Group, Kind
 
 _FIELDS = (
     *("place", "is_stream", "pending", "lag", "ack_pending", "members", "used_ms", "delivered"),
-    *("redelivered", "dead", "alone_ms", "changed_ms"),
+    *("redelivered", "alone_ms", "changed_ms"),
     # What it had been given when the window of redeliveries began, and in the middle of it.
     *("old_delivered", "old_redelivered", "mid_delivered", "mid_redelivered", "mid_ms"),
 )
@@ -37,6 +38,8 @@ class Groups:
         self._is_used = np.zeros(0, bool)
         self._order = Order()
         self._texts = Texts()
+        self.prefixes: Counter[str] = Counter()
+        """What subjects of dead letters begin with, and of how many consumers."""
 
     def __len__(self) -> int:
         return len(self._groups) - len(self._free)
@@ -44,6 +47,8 @@ class Groups:
     def put(self, group: Group, place: int, old: Group | None) -> None:
         """A group of the mailbox in this place, instead of what was known of it."""
         group.at = self._take() if old is None else old.at
+        self._note(old, -1)
+        self._note(group, 1)
         self._groups[group.at] = group
         now_ms = int(time.time() * 1000)
         window = (0, 0, 0, 0, now_ms) if old is None else self._window(group.at, now_ms)
@@ -61,11 +66,16 @@ class Groups:
             group.used_ms,
             group.delivered,
             group.redelivered,
-            group.dead,
             0 if group.alone_since is None else int(group.alone_since * 1000),
             now_ms,
             *window,
         )
+
+    def _note(self, group: Group | None, step: int) -> None:
+        if group is not None and group.dead_letters:
+            self.prefixes[group.dead_letters] += step
+            if not self.prefixes[group.dead_letters]:
+                del self.prefixes[group.dead_letters]
 
     def _take(self) -> int:
         if self._free:
@@ -82,6 +92,7 @@ class Groups:
 
     def drop(self, group: Group) -> None:
         """It is gone."""
+        self._note(group, -1)
         self._order.remove(_key(group))
         self._texts.set(group.at, "")
         self._groups[group.at] = None
@@ -160,12 +171,6 @@ class Groups:
         work = self._column("pending") + self._column("delivered")
         places = np.flatnonzero(self._is_used)
         return list(self._at(places[top(work[places], 0, most, smallest=False)].tolist()))
-
-    def with_dead(self, most: int) -> list[Group]:
-        """Those that gave up the most messages."""
-        dead = self._column("dead")
-        places = np.flatnonzero(dead)
-        return list(self._at(places[top(dead[places], 0, most, smallest=False)].tolist()))
 
     def _first(self, at: Places, field: str) -> Group | None:
         if not len(at):

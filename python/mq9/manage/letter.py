@@ -5,8 +5,10 @@ Owns the headers of dead letters. Knows neither which letters there are nor what
 
 import base64
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from mq9.manage.letter_places import STREAM, LetterPlace
 from mq9.manage.link import Link, RefusedError
 
 DEAD = "mq9-dead-"
@@ -17,8 +19,10 @@ class Letter:
     """A dead letter, without its payload."""
 
     address: str
+    """Of its mailbox; of a stream its name behind `stream:`."""
     msg_id: int
     subject: str
+    """The mailbox or the subject that it came from."""
     original_id: str
     group: str
     reason: str
@@ -28,7 +32,9 @@ class Letter:
     bytes: int
     priority: str
     created_ms: int = 0
-    """When its mailbox was made: another one of the same address has other letters."""
+    """When its mailbox or stream was made: another one of the same name has other letters."""
+    detail: str = ""
+    """What its consumer said of it."""
 
     @property
     def id(self) -> str:
@@ -37,21 +43,18 @@ class Letter:
 
     def is_in(self, entry: dict[str, Any]) -> bool:
         """Whether this message is the letter, and not one of a mailbox made later."""
-        return (int(entry["msg_id"]), int(entry["create_time"])) == (
-            *(self.msg_id, self.last_failed),
-        ) and header(entry, f"{DEAD}msg-id") == self.original_id
+        found = read_letter(self.address, entry)
+        return found is not None and (found.id, found.last_failed, found.original_id) == (
+            *(self.id, self.last_failed, self.original_id),
+        )
 
 
 async def read_entry(link: Link, letter: Letter) -> dict[str, Any]:
     """The message of a letter; RefusedError if it is not there any more."""
-    fields: dict[str, Any] = {"limit": 1, "since": 0}
-    if letter.msg_id:
-        fields["after_id"] = letter.msg_id - 1
-    page = (await link.request(f"MSG.QUERY.{letter.address}", fields))["messages"]
+    page, _ = await LetterPlace(letter.address).page(link, letter.msg_id, 1)
     if not page or not letter.is_in(page[0]):
         raise RefusedError("message not found", "message_not_found")
-    entry: dict[str, Any] = page[0]
-    return entry
+    return page[0]
 
 
 def payload_of(entry: dict[str, Any]) -> bytes:
@@ -75,25 +78,40 @@ def previewed(entry: dict[str, Any], most: int | None) -> dict[str, Any]:
 
 
 def read_letter(address: str, entry: dict[str, Any], created_ms: int = 0) -> Letter | None:
-    """A message of a mailbox of dead letters that was made then; None if it is an ordinary one."""
-    source = header(entry, f"{DEAD}mailbox")
+    """A message of a place that was made then, as a letter; None if it is an ordinary one."""
+    is_stream = address.startswith(STREAM)
+    source = header(entry, f"{DEAD}subject" if is_stream else f"{DEAD}mailbox")
     if not source:
         return None
-    attempts = header(entry, f"{DEAD}deliveries")
+    attempts, failed = header(entry, f"{DEAD}deliveries"), int(entry["create_time"])
     return Letter(
         address=address,
         msg_id=int(entry["msg_id"]),
         subject=source,
-        original_id=header(entry, f"{DEAD}msg-id"),
-        group=header(entry, f"{DEAD}group"),
+        original_id=header(entry, f"{DEAD}sequence" if is_stream else f"{DEAD}msg-id"),
+        group=header(entry, f"{DEAD}consumer" if is_stream else f"{DEAD}group"),
         reason=header(entry, f"{DEAD}reason"),
-        attempts=int(attempts) if attempts.isdigit() else 0,
-        first_seen=int(entry["create_time"]),
-        last_failed=int(entry["create_time"]),
+        attempts=int(attempts) if attempts.isascii() and attempts.isdigit() else 0,
+        first_seen=_seconds(header(entry, f"{DEAD}first-time"), failed),
+        last_failed=failed,
         bytes=len(str(entry["payload"])),
-        priority=str(entry["priority"]),
+        priority=str(entry.get("priority", "")),
         created_ms=created_ms,
+        detail=header(entry, f"{DEAD}error"),
     )
+
+
+def attempts_of(note: dict[str, Any]) -> int:
+    """How often a letter was delivered that somebody has dealt with; 0 if that is no number."""
+    attempts = str(note.get("attempts", "0"))
+    return int(attempts) if attempts.isascii() and attempts.isdigit() else 0
+
+
+def _seconds(text: str, otherwise: int) -> int:
+    try:
+        return int(datetime.fromisoformat(text).timestamp())
+    except ValueError:
+        return otherwise
 
 
 def header(entry: dict[str, Any], name: str) -> str:

@@ -1,4 +1,4 @@
-"""The index of dead letters, read from their mailboxes when these change.
+"""The index of dead letters, read from their mailboxes and streams when these change.
 
 Owns the list of those that nobody has dealt with. Reads each message once, a few pages at a time,
 and looks again at what it has only if some of it has gone without a word.
@@ -10,20 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mq9.manage.letter import Letter, read_letter
+from mq9.manage.letter_places import LetterPlace, LetterPlaces
 from mq9.manage.link import Link, RefusedError
 from mq9.manage.mirror import Mirror
 
 # More are counted, not listed: the newest are.
 MAX_LISTED = 100_000
-_PAGE = 500
 _PAGES_AT_ONCE = 8
 _LOOK_AGAIN_S = 30.0
 
 
 @dataclass(slots=True)
 class _Box:
-    """What is known of one mailbox."""
+    """What is known of one mailbox or stream."""
 
+    place: LetterPlace
     created_ms: int
     letters: dict[int, Letter] = field(default_factory=dict)
     ordinary: set[int] = field(default_factory=set)
@@ -38,6 +39,8 @@ class _Box:
     """Where that goes on, while it lasts."""
     seen: set[int] = field(default_factory=set)
     state: tuple[int, int] = (-1, -1)
+    is_changed: bool = True
+    """Whether it has changed since that."""
 
     def __len__(self) -> int:
         return len(self.letters) + len(self.ordinary)
@@ -49,65 +52,69 @@ class LetterIndex:
     def __init__(self, link: Link, mirror: Mirror) -> None:
         self._link = link
         self._mirror = mirror
+        self._places = LetterPlaces(link, mirror)
         self._boxes: dict[str, _Box] = {}
         self._sorted: list[Letter] | None = None
         self.unlisted = 0
         """Letters beyond the longest list, or not read yet."""
 
     async def refresh(self) -> None:
-        """Read what is new in the mailboxes of dead letters: a part of it, if it is much."""
-        wanted = self._mirror.dead_letter_mailboxes()
-        for address in self._boxes.keys() - wanted:
+        """Read what is new where dead letters lie: a part of it, if it is much."""
+        wanted = {place.address: place for place in await self._places.find()}
+        for address in self._boxes.keys() - wanted.keys():
             self._forget(address)
         pages, unlisted = _PAGES_AT_ONCE, 0
-        for address in sorted(wanted):
-            place = self._mirror.find(address)
-            if place is None:
+        for address, place in wanted.items():
+            found = place.find(self._mirror)
+            if found is None:
                 self._forget(address)
                 continue
-            created_ms, state = self._mirror.created_ms(place), self._mirror.numbers(place)
+            created_ms, state = found
             box = self._boxes.get(address)
-            if box is None or box.created_ms != created_ms:
-                box = self._boxes[address] = _Box(created_ms)
-                box.first = box.next = max(state[1] - MAX_LISTED, 0)
+            if box is None or (box.created_ms, box.place) != (created_ms, place):
+                box = self._boxes[address] = _Box(place, created_ms)
+                # Among other messages, letters may lie anywhere.
+                box.first = box.next = 0 if place.prefixes else max(state[1] - MAX_LISTED, 0)
                 self._sorted = None
             try:
-                pages = await self._follow(address, box, state, pages)
+                pages = await self._follow(box, state, pages)
             except RefusedError:
                 # It has gone meanwhile, or is not for us to read.
                 self._forget(address)
                 continue
-            unlisted += max(state[0] - len(box), 0)
+            if not place.prefixes:
+                unlisted += max(state[0] - len(box), 0)
         self.unlisted = unlisted
         self._shorten()
 
-    async def _follow(self, address: str, box: _Box, state: tuple[int, int], pages: int) -> int:
+    async def _follow(self, box: _Box, state: tuple[int, int], pages: int) -> int:
         depth, next_id = state
         while box.next < next_id and pages:
             pages -= 1
-            page = await self._page(address, box.next)
+            page, following = await box.place.page(self._link, box.next)
             for entry in page:
-                letter = read_letter(address, entry, box.created_ms)
+                letter = read_letter(box.place.address, entry, box.created_ms)
                 if letter is None:
                     box.ordinary.add(int(entry["msg_id"]))
                 else:
                     box.letters[letter.msg_id] = letter
                     self._sorted = None
-            box.next = int(page[-1]["msg_id"]) + 1 if page else next_id
-        changed, box.state = box.state != state, state
-        # With older ones that are not known, the numbers do not tell.
-        doubtful = len(box) > depth or (box.first > 0 and changed)
+            box.next = next_id if following is None else following
+        box.is_changed |= box.state != state
+        box.state = state
+        # With older or other ones that are not known, the numbers do not tell.
+        is_part = box.first > 0 or bool(box.place.prefixes)
+        doubtful = len(box) > depth or (is_part and box.is_changed)
         now = time.monotonic()
         if box.look_at is None and doubtful and now - box.looked >= _LOOK_AGAIN_S:
-            box.look_at, box.looked, box.seen = box.first, now, set()
-        return await self._look_again(address, box, pages)
+            box.look_at, box.looked, box.seen, box.is_changed = box.first, now, set(), False
+        return await self._look_again(box, pages)
 
-    async def _look_again(self, address: str, box: _Box, pages: int) -> int:
+    async def _look_again(self, box: _Box, pages: int) -> int:
         while box.look_at is not None and pages:
             pages -= 1
-            page = await self._page(address, box.look_at)
+            page, box.look_at = await box.place.page(self._link, box.look_at)
             box.seen.update(int(entry["msg_id"]) for entry in page)
-            box.look_at = int(page[-1]["msg_id"]) + 1 if page else None
             if box.look_at is None or box.look_at >= box.next:
                 box.look_at = None
                 gone = (box.letters.keys() | box.ordinary) - box.seen
@@ -117,15 +124,6 @@ class LetterIndex:
                 box.seen = set()
                 self._sorted = None
         return pages
-
-    async def _page(self, address: str, first: int) -> list[dict[str, Any]]:
-        fields: dict[str, Any] = {"limit": _PAGE, "since": 0}
-        if first:
-            fields["after_id"] = first - 1
-        page: list[dict[str, Any]] = (await self._link.request(f"MSG.QUERY.{address}", fields))[
-            "messages"
-        ]
-        return page
 
     def _shorten(self) -> None:
         """Of too many, the oldest of the longest list are listed no more."""

@@ -14,6 +14,7 @@ from typing import Literal
 
 from mq9.manage.letter import Letter
 from mq9.manage.letter_index import LetterIndex
+from mq9.manage.letter_places import LetterPlace
 from mq9.manage.link import BrokerGoneError, Link, RefusedError
 from mq9.manage.mirror import Mirror
 
@@ -111,4 +112,5 @@ class Letters(LetterIndex):
 
 
 def _place(letter: Letter) -> str:
-    return f"{letter.address}.{letter.msg_id}"
+    stream = LetterPlace(letter.address).stream
+    return f"{f'$stream.{stream}' if stream else letter.address}.{letter.msg_id}"

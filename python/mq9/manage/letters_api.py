@@ -22,7 +22,7 @@ from mq9.manage.asking import (
     change,
     follower_of,
 )
-from mq9.manage.letter import Letter, previewed, read_entry
+from mq9.manage.letter import Letter, attempts_of, previewed, read_entry
 from mq9.manage.letters import Job
 from mq9.manage.problems import Problem
 
@@ -71,8 +71,7 @@ async def _resolved(
 
 
 def _coerced(note: dict[str, Any]) -> dict[str, Any]:
-    attempts = str(note.get("attempts", "0"))
-    return {**note, "attempts": int(attempts) if attempts.isdigit() else 0}
+    return {**note, "attempts": attempts_of(note)}
 
 
 @router.get("/v1/dead-letters/reasons")
@@ -204,6 +203,7 @@ def _letter(letter: Letter) -> models.Letter:
         priority=letter.priority,
         bytes=letter.bytes,
         error=letter.reason,
+        detail=letter.detail,
         attempts=letter.attempts,
         first_seen=letter.first_seen,
         last_failed=letter.last_failed,

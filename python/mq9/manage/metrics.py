@@ -213,18 +213,14 @@ class _Broker(Collector):
         yield from families.values()
 
     def _groups(self) -> Iterator[Metric]:
-        groups = self._follower.mirror.groups
         dead = CounterMetricFamily(
             "hanzo_mq_dead_letter", "Messages given up.", labels=("original_subject",)
         )
-        by_queue: dict[str, int] = {}
-        for group in groups.with_dead(2 * MAX_QUEUES):
-            label = self._label(group)
-            by_queue[label] = by_queue.get(label, 0) + group.dead
-        for queue, count in sorted(by_queue.items(), key=lambda each: -each[1])[:MAX_QUEUES]:
-            dead.add_metric((queue,), count)
+        # The broker counts: groups come and go, and a counter must not fall.
+        for origin, count in self._follower.server.get("dead", {}).items():
+            dead.add_metric((origin,), count)
         yield dead
-        chosen = groups.busiest(MAX_GROUPS)
+        chosen = self._follower.mirror.groups.busiest(MAX_GROUPS)
         yield self._of_groups(
             GaugeMetricFamily,
             "hanzo_mq_pending_count",

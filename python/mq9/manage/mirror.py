@@ -55,6 +55,8 @@ class Mirror:
         self.count = 0
         self.streams = 0
         """How many of them are streams."""
+        self.stream_changes = 0
+        """How many streams came or went."""
         self.levels = np.zeros(LEVELS, np.int64)
         self.totals = dict.fromkeys(("sent", *_COUNTED, "bytes", "delayed", "in_flight"), 0)
         self.whole = False
@@ -98,6 +100,7 @@ class Mirror:
         self._is_used[place] = False
         self.count -= 1
         self.streams -= is_stream
+        self.stream_changes += is_stream
         self.levels -= self._levels[place]
         self._levels[place] = 0
         for name in ("bytes", "delayed", "in_flight"):
@@ -136,6 +139,7 @@ class Mirror:
             self._is_used[place] = True
             self.count += 1
             self.streams += is_stream
+            self.stream_changes += is_stream
         levels = np.zeros(LEVELS, np.int64)
         for level, count in row["levels"]:
             levels[level - 1] = count
@@ -391,6 +395,11 @@ class Mirror:
             found = places[top(column, offset, limit, smallest=reverse)].tolist()
         return [self.row(place) for place in found], total
 
+    def named(self, names: Iterable[str]) -> list[int]:
+        """Places of the mailboxes and streams with these names."""
+        found = (self._places.get(_key(name, kind)) for name in names for kind in (False, True))
+        return [place for place in found if place is not None]
+
     def busiest(self, most: int) -> list[int]:
         """Places of the mailboxes with the most work."""
         places = self._matching("")
@@ -456,4 +465,5 @@ def _group(given: Mapping[str, Any], queue: str, kind: Kind) -> Group:
         dead=int(given["dead"]),
         durations=list(given["durations"]),
         oldest_ms=int(given["oldest_ms"]),
+        dead_letters=str(given.get("dead_letter") or ""),
     )

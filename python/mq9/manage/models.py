@@ -97,6 +97,8 @@ class Letter(BaseModel):
     cut: bool = False
     """Whether there is more of the payload than this."""
     error: str
+    detail: str = ""
+    """What the worker said that gave it up, of a stream's."""
     attempts: int
     first_seen: int
     last_failed: int

@@ -32,6 +32,8 @@ class Group:
     returned: int
     dead: int
     durations: list[int]
+    dead_letters: str = ""
+    """What subjects of its dead letters begin with, if it is a consumer that has some."""
     rate: float = 0.0
     rated: float = 0.0
     """When that was its rate of acknowledgements."""

@@ -85,9 +85,12 @@ class Scheduler:
                 await self._resume()
                 break
             except (BrokerGoneError, CredentialsError, RefusedError) as error:
-                for each in self.progress:
-                    each.problem = str(error)
+                self._all_failed(str(error))
                 await asyncio.sleep(_RETRY_S)
+            except Exception as error:
+                _LOG.exception("what was fired before cannot be read")
+                self._all_failed(type(error).__name__)
+                await asyncio.sleep(_REFUSED_S)
         await asyncio.gather(*(self._follow(each) for each in self.progress))
 
     async def _resume(self) -> None:
@@ -118,6 +121,11 @@ class Scheduler:
             except (BrokerGoneError, CredentialsError) as error:
                 self._failed(progress, str(error))
                 await asyncio.sleep(_RETRY_S)
+            except Exception as error:
+                # Whatever it is, this one is told as late, and the others go on.
+                _LOG.exception("schedule %s cannot be fired", progress.schedule.name)
+                progress.problem = type(error).__name__
+                await asyncio.sleep(_REFUSED_S)
 
     async def _fire(self, progress: Progress) -> None:
         schedule = progress.schedule
@@ -157,6 +165,10 @@ class Scheduler:
             "fired": progress.fired,
         }
         await self._link.request("ADMIN.SCHEDULE.NOTE", fields)
+
+    def _all_failed(self, problem: str) -> None:
+        for each in self.progress:
+            each.problem = problem
 
     def _failed(self, progress: Progress, problem: str) -> None:
         if problem != progress.problem:

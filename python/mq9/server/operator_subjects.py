@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mq9._core import latency_bounds_us
+from mq9._core import dead_counts, latency_bounds_us
 from mq9.commands.permission import is_operator
 from mq9.server.connz import connz
 from mq9.server.query import QueryError
@@ -122,6 +122,7 @@ class OperatorSubjects:
         disk = shutil.disk_usage(running.options.data_dir)
         damage = running.store.damage()
         stats = running.broker.stats()
+        dead, others = dead_counts(running.store)
         return {
             "store": {
                 "mailboxes": info.mailboxes,
@@ -141,6 +142,7 @@ class OperatorSubjects:
                 "sync": {"counts": info.sync_counts, "sum_us": info.sync_sum_us},
                 "commit": {"counts": stats.commit_counts, "sum_us": stats.commit_sum_us},
             },
+            "dead": dict(sorted(dead)) | ({"$others": others} if others else {}),
             "registry": running.registry() if running.registry is not None else None,
             "exported_ms": running.exported_ms,
             "disk": {"total": disk.total, "free": disk.free},

@@ -55,7 +55,7 @@ mod _core {
     #[pymodule_export]
     use super::json::json_select;
     #[pymodule_export]
-    use super::letters::send_back;
+    use super::letters::{dead_counts, send_back, send_letter_back};
     #[pymodule_export]
     use super::messages::{Completion, Message, NewMessage, Waiting};
     #[pymodule_export]
@@ -63,7 +63,9 @@ mod _core {
     #[pymodule_export]
     use super::store::Store;
     #[pymodule_export]
-    use super::streams::{check_declared, stream_bytes, stream_detail, stream_names};
+    use super::streams::{
+        check_declared, query_stream, remove_from_stream, stream_bytes, stream_detail, stream_names,
+    };
     #[pymodule_export]
     use super::subscriptions::{SubscriptionInfo, SubscriptionList};
     #[pymodule_export]

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::consumer_config::{Ack, ConsumerConfig};
 use super::error::ApiError;
-use super::{JetStream, Served};
+use super::{JetStream, Served, StreamConfig};
 use crate::consumer::MAX_TEXT;
 use crate::front::{Call, Listeners};
 use crate::nats;
-use crate::store::{ConsumerKey, Grave, Store};
+use crate::store::{ConsumerKey, Grave, Store, StreamKey};
 use crate::time::Now;
 
 /// The option of a consumer that asks for dead letters.
@@ -58,6 +58,17 @@ fn subjects(served: &Served, config: &ConsumerConfig, prefix: &str) -> Vec<Strin
     let own = served.config.subjects.iter().map(String::as_str);
     let of: Vec<&str> = if filters.is_empty() { own.collect() } else { filters };
     of.into_iter().map(|subject| format!("{prefix}.{subject}")).collect()
+}
+
+/// The stream of a store that has a subject; the one called `near` is looked at first.
+pub fn stream_of_subject(store: &Store, subject: &str, near: &str) -> Option<StreamKey> {
+    let has = |key: &StreamKey| {
+        let config = store.stream_info(*key).and_then(|info| StreamConfig::stored(&info.config));
+        let matches = |own: &String| nats::matches(own.as_bytes(), subject.as_bytes());
+        config.is_some_and(|config| config.subjects.iter().any(matches))
+    };
+    let others = || store.streams().map(|(_, key)| key).find(has);
+    store.find_stream(near).filter(has).or_else(others)
 }
 
 impl JetStream {

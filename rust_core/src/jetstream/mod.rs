@@ -29,6 +29,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 pub use consumer_config::ConsumerConfig;
+pub use dead_letters::stream_of_subject;
 pub use declared::{Checked, Declared, DeclaredConsumer, check};
 pub use envelope::Envelope;
 pub use error::ApiError;

@@ -186,6 +186,9 @@ pub struct GroupActivity {
     pub oldest_ms: u64,
     /// Wall time at which it was last used.
     pub used_ms: u64,
+    /// What subjects of its dead letters begin with, if it is a consumer that asks for some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<Box<str>>,
     /// What it has done.
     #[serde(flatten)]
     pub counts: GroupCounts,
@@ -335,6 +338,7 @@ impl Store {
             members: (group.group.active_members() + waiting) as u64,
             oldest_ms: oldest.unwrap_or(0),
             used_ms: wall_ms(group.used_ms, now),
+            dead_letter: None,
             counts: group.counts.clone(),
         }
     }
@@ -381,6 +385,7 @@ fn of_consumer(mailbox: &Mailbox, slot: &ConsumerSlot, now: Now) -> GroupActivit
         members: (consumer.waiting + is_out) as u64,
         oldest_ms: oldest.unwrap_or(0),
         used_ms: wall_ms(slot.used_ms, now),
+        dead_letter: consumer.policy.dead_letter_prefix.clone(),
         counts: slot.counts.clone(),
     }
 }

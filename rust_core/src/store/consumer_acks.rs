@@ -248,6 +248,9 @@ impl Store {
             }
             self.log.reserve(space_for_unit(unit), Space::Reclaim, now.wall_ms)?;
             self.append_unit(unit);
+            if cause == cause::TERMINATED {
+                self.note_dead(key, &out);
+            }
             self.state.done(key, &done);
             for msg_id in gone {
                 self.state.remove_message(key.slot, msg_id);
@@ -334,6 +337,7 @@ impl Store {
             let op = Op::ConsumerDone(done);
             self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms)?;
             self.append(key.slot, 0, &op);
+            self.note_dead(key, some);
             self.state.done(key, &done);
             self.count_of_consumer(key, |counts| counts.dead += some.len() as u64);
         }

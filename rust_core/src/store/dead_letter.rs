@@ -134,6 +134,7 @@ impl Store {
         };
         self.send_to(target, &address, &copy, logged, now)?;
         self.count(index, at, |counts| counts.dead += 1);
+        self.dead.add(&source);
         self.confirmed(index, at, &[pick.entry.msg_id]);
         Ok(())
     }
@@ -192,6 +193,7 @@ impl Store {
             self.append_unit(unit);
         }
         self.count(index, at, |counts| counts.dead += 1);
+        self.dead.add(dead.stamp.address);
         self.confirmed(index, at, &[dead.msg_id]);
         Ok(())
     }

@@ -17,6 +17,7 @@ mod consumer_acks;
 mod consumers;
 mod create;
 mod damage;
+mod dead_counts;
 mod dead_letter;
 mod delayed;
 mod fair_lock;
@@ -55,6 +56,7 @@ mod stream;
 mod stream_dead_letters;
 mod stream_delays;
 mod stream_info;
+mod stream_page;
 mod stream_purge;
 mod stream_state;
 mod tick;
@@ -76,6 +78,7 @@ pub use consumer_acks::{Acked, ConsumerAck, Delivery};
 pub use consumers::ConsumerKey;
 pub use create::NewMailbox;
 pub use damage::{Damage, DamageKind};
+pub use dead_counts::DeadCounts;
 pub use fair_lock::{FairLock, StoreGuard};
 pub use fetch::{Fetch, FetchOutcome, GroupFetch, MemberId, Start};
 pub use fetched::{Fetched, Meta};
@@ -96,6 +99,7 @@ pub use send_once::{MAX_SEND_ID, Once};
 pub use stream::{MAX_CONFIG, NewStream, StreamKey};
 pub use stream_dead_letters::{Fate, Grave};
 pub use stream_info::{ConsumerInfo, StreamInfo};
+pub use stream_page::{StreamPage, StreamQuery};
 pub use stream_purge::{Purging, StreamPurge};
 pub use stream_state::{AboutMessage, StreamEvent};
 pub use update::Changes;
@@ -184,6 +188,7 @@ pub struct Store {
     /// Its part in a cluster; none on a single node.
     replica: Option<Replica>,
     damage: Vec<Damage>,
+    dead: DeadCounts,
     _lock: Box<dyn std::marker::Send + Sync>,
 }
 
@@ -191,6 +196,11 @@ impl Store {
     /// The settings it was opened with.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// How many messages were given up since it was opened, by where they came from.
+    pub fn dead_counts(&self) -> &DeadCounts {
+        &self.dead
     }
 
     /// The end of the log. What a command just did is promised once acknowledged this far.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::checkpoint::{Checkpoints, Ends, Loaded, load};
 use super::damage::{Damage, DamageKind, set_aside, write_down};
+use super::dead_counts::DeadCounts;
 use super::lost::Lost;
 use super::replay::Replay;
 use super::replica::{Replica, Ties};
@@ -167,6 +168,7 @@ impl Store {
             kept: None,
             replica: ties.map(Replica::new),
             damage,
+            dead: DeadCounts::default(),
             _lock: lock,
         };
         let opened = Op::Opened { epoch, wall_ms: now.wall_ms };

@@ -7,13 +7,16 @@ use super::stream::StreamKey;
 use super::update::SURPLUS_AT_ONCE;
 use super::{Store, space_for};
 use hashbrown::HashSet;
+use smallvec::SmallVec;
 
 use crate::error::Error;
+use crate::group::ranges;
 use crate::log::{Log, Space};
 use crate::mailbox::{Discard, Level, Mailbox, Policy, SentIds};
 use crate::time::Now;
 use crate::wire::mailbox_ops::SentOnce;
 use crate::wire::op::{Message, Op};
+use crate::wire::stamp::{Stamp, cause};
 
 /// The longest subject of a stored message, in bytes.
 pub const MAX_SUBJECT: usize = 8192;
@@ -128,6 +131,17 @@ impl Store {
         now: Now,
     ) -> Result<Published, NotPublished> {
         self.tick(now);
+        self.publish_instead(key, publish, None, now)
+    }
+
+    /// The same, in one step with the removal of the message of a stream that it is made of; that has no id.
+    pub(super) fn publish_instead(
+        &mut self,
+        key: StreamKey,
+        publish: &Publish<'_>,
+        of: Option<(SlotIx, u64)>,
+        now: Now,
+    ) -> Result<Published, NotPublished> {
         let index = self.stream_slot(key).ok_or(NotPublished::NoStream)?;
         if publish.id.len() > MAX_SEND_ID {
             return Err(NotPublished::IdTooLong);
@@ -142,15 +156,36 @@ impl Store {
         let next_id = self.state.slot(index).map(|slot| slot.mailbox.next_id);
         let next_id = next_id.filter(|_| !delayed);
         let sent = Op::SentOnce(SentOnce { sent_ms, msg_id: next_id, id: publish.id });
-        let (noted, bytes) = ([(index, &sent)], SentIds::bytes_of(publish.id));
-        let beside = match publish.id {
-            "" => Beside::default(),
-            _ => Beside { records: &noted, bytes, ..Beside::default() },
-        };
+        debug_assert!(of.is_none() || !delayed, "what is sent back is stored at once");
+        let from = of.map(|(from, _)| self.address_of(from)).unwrap_or_default();
+        let mut ranges = Vec::new();
+        if let Some((_, msg_id)) = of {
+            ranges::encode_ids([msg_id], &mut ranges);
+        }
+        let stamp = Some(Stamp { time_ms: now.wall_ms, address: &from });
+        let removed = Op::Removed { stamp, cause: cause::DELETED, ranges: &ranges };
+        let mut records: SmallVec<[(SlotIx, &Op<'_>); 2]> = SmallVec::new();
+        let mut beside = Beside { must_stay: of.is_some(), ..Beside::default() };
+        if !publish.id.is_empty() {
+            records.push((index, &sent));
+            beside.bytes = SentIds::bytes_of(publish.id);
+        }
+        if let Some((from, msg_id)) = of {
+            records.push((from, &removed));
+            let entry = self.state.slot(from).and_then(|slot| slot.mailbox.get(msg_id));
+            match from == index {
+                true => beside.leaving = Some(msg_id),
+                false => beside.freed = entry.map_or(0, |(_, entry)| entry.len.into()),
+            }
+        }
+        beside.records = &records;
         if delayed {
             self.delay_in_stream(index, publish, &beside, now)?;
         } else {
             self.put_in_stream(index, publish, &beside, now)?;
+        }
+        if let Some((from, msg_id)) = of {
+            self.state.remove_message(from, msg_id);
         }
         if !publish.id.is_empty() {
             self.state.note_sent(index, publish.id, sent_ms, next_id);

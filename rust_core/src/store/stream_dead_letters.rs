@@ -180,11 +180,38 @@ impl Store {
             self.state.remove_message(key.slot, msg_id);
         }
         self.count_of_consumer(key, |counts| counts.dead += 1);
+        self.dead.add(message.key);
         self.state.arm_consumer(key);
         if self.state.consumer(key).is_some_and(|slot| slot.consumer.waiting > 0) {
             self.state.ready_consumers.insert(key);
         }
         Ok(Some(Fate::Moved(grave.subject.as_str().into())))
+    }
+
+    /// A dead letter becomes a message of a stream again, in one step with its removal: a crash leaves either of them.
+    /// Returns its number.
+    pub fn send_letter_back(
+        &mut self,
+        (letters, msg_id): (StreamKey, u64),
+        to: StreamKey,
+        publish: &Publish<'_>,
+        now: Now,
+    ) -> Result<u64> {
+        self.tick(now);
+        let from = self.stream_slot(letters).ok_or(Error::MessageNotFound)?;
+        let known = self.state.slot(from).and_then(|slot| slot.mailbox.get(msg_id));
+        let (_, entry) = known.ok_or(Error::MessageNotFound)?;
+        let target = self.stream_slot(to).ok_or(Error::MessageNotFound)?;
+        match self.publish_instead(to, publish, Some((from, msg_id)), now) {
+            Ok(published) => Ok(published.seq),
+            Err(NotPublished::Failed(error)) => Err(error),
+            Err(NotPublished::TooLarge) => {
+                let policy = self.state.slot(target).map(|slot| slot.mailbox.policy());
+                let limit = policy.map_or(0, |policy| policy.max_msg_size);
+                Err(Error::MessageTooLarge { size: entry.len.into(), limit })
+            }
+            Err(_) => Err(self.full(target)),
+        }
     }
 
     /// There is no place for it as a dead letter: it is given up, and stays in its stream.
@@ -200,6 +227,15 @@ impl Store {
             self.state.ready_consumers.insert(key);
         }
         Ok(Some(Fate::Kept(why.into())))
+    }
+
+    /// Counts these messages as given up, each by its subject.
+    pub(super) fn note_dead(&mut self, key: ConsumerKey, msg_ids: &[u64]) {
+        for msg_id in msg_ids {
+            if let Some(subject) = self.subject_of(key, *msg_id) {
+                self.dead.add(&subject);
+            }
+        }
     }
 
     fn entry(

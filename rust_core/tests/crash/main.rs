@@ -6,6 +6,7 @@ mod check;
 mod edges;
 mod hooked;
 mod inbox;
+mod letters_back;
 mod script;
 mod world;
 

@@ -247,6 +247,8 @@ fn consumers_of_streams_are_told_with_what_they_did() {
     let counts = &group(&row).counts;
     assert_eq!((counts.delivered, counts.redelivered, counts.dead), (5, 1, 2));
     assert_eq!((group(&row).outstanding, group(&row).members), (1, 0), "one came back");
+    let by_origin: Vec<_> = store.dead_counts().by_origin().collect();
+    assert_eq!(by_origin, [("s", 2)], "by subject");
     let next = caught_up(&mut store, at(5_000));
     store.remove_consumer(consumer, false, at(5_001)).unwrap();
     assert_eq!(told(&mut store, next, "S", at(5_002)).group_count, 0);

@@ -81,7 +81,7 @@ function one(letter, context) {
     context.steers && !letter.resolved ? [
       el('button', { type: 'button', class: 'button small', disabled: !context.canChange, onclick: resolve }, 'Mark resolved…'),
       el('button', { type: 'button', class: 'button small', disabled: !context.canChange, onclick: () => act(context, () => ask('POST', `${where}/replay`), 'Replayed') }, icon('replay'), 'Replay')] : null],
-  pairs([['why', reasonText(letter.error)], ['group', el('bdi', null, shown(letter.group))], ['goes back to', el('code', null, shown(letter.subject))], ['tries', String(letter.attempts)],
+  pairs([['why', reasonText(letter.error)], ['said', letter.detail ? el('bdi', null, shown(letter.detail)) : null], ['group', el('bdi', null, shown(letter.group))], ['goes back to', el('code', null, shown(letter.subject))], ['tries', String(letter.attempts)],
     ['failed', exact(letter.last_failed)], ['resolved', letter.resolved ? `${shown(letter.how || '')} by ${shown(letter.by || 'this machine')}` : null], ...headers]),
   letter.payload == null ? null : payload(held.whole?.id === letter.id ? held.whole : letter, redraw, held.all === letter.id, load));
 }
