@@ -1,6 +1,8 @@
 """What is done on the page besides reading it: agents, dead letters, sorting, theme, dialogs."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -8,6 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Open
 from tests.manage.conftest import Manage, Managed
 from tests.manage.test_api import bury
+from tests.manage.test_stream_letters import QUEUE, give_up, within
 from tests.peers import until
 
 
@@ -95,3 +98,23 @@ def test_the_theme_is_changed_and_kept(work: Managed, open_page: Open) -> None:
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.reload()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_a_stream_is_purged_and_its_dead_letter_goes_back(manage: Manage, open_page: Open) -> None:
+    found = manage("jetstream {}", inside=QUEUE)
+    with ThreadPoolExecutor(1) as pool:
+        # The loop of this thread is the browser's.
+        work = partial(give_up, subject="mq.inference.chat", payloads=[b"stuck"])
+        pool.submit(within, found, work).result()
+    opened = open_page(found)
+    page = opened.go("/dead-letters")
+    expect(page.locator("main")).to_contain_text("no such model")
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.locator("h1")).to_have_text("Dead letters")
+    opened.go("/queue?name=HANZO_MQ&kind=stream")
+    expect(page.locator(".payload").first).to_contain_text("stuck")
+    page.get_by_role("button", name="Purge messages…").click()
+    in_dialog(page).get_by_role("textbox").last.fill("HANZO_MQ")
+    page.get_by_role("button", name="Purge 1 message").click()
+    expect(page.locator("dialog")).to_have_count(0)
+    expect(page.locator("main")).to_contain_text("No messages here")

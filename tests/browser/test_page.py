@@ -154,7 +154,7 @@ def test_numbers_move_by_themselves_and_can_be_paused(filled: Managed, open_page
         expect(first).to_have_text("2")
 
 
-def test_streams_are_shown_and_not_steered(filled: Managed, open_page: Open) -> None:
+def test_streams_are_shown_with_their_messages(filled: Managed, open_page: Open) -> None:
     page = open_page(filled).go("/queues")
     page.get_by_role("button", name="Streams").click()
     page.wait_for_url("**/queues?kind=stream")
@@ -162,8 +162,14 @@ def test_streams_are_shown_and_not_steered(filled: Managed, open_page: Open) -> 
     page.get_by_role("link", name="ORDERS").click()
     expect(page.get_by_role("heading", name="ORDERS")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="billing")).to_have_count(1)
-    expect(page.locator("main")).to_contain_text("nats stream view ORDERS")
-    for word in ("Send…", "Purge messages…", "Delete queue…"):
+    rows = page.get_by_role("table", name="Messages").get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("orders.")
+    expect(page.locator(".payload").first).to_contain_text("order ")
+    page.get_by_role("button", name="From the oldest").click()
+    expect(rows.nth(1)).to_contain_text("orders.0")
+    expect(page.get_by_role("button", name="Delayed")).to_have_count(0)
+    assert page.get_by_role("button", name="Purge messages…").count() == 1
+    for word in ("Send…", "Delete queue…"):
         assert page.get_by_role("button", name=word).count() == 0
     page = open_page(filled).go("/consumers")
     expect(page.get_by_role("row").filter(has_text="billing")).to_contain_text("stream")

@@ -1,15 +1,28 @@
 """Streams and consumers of JetStream beside mailboxes: in lists and in metrics."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import httpx
 import nats
 import pytest
 from nats.js.api import ConsumerConfig
-from tests.manage.conftest import Managed, managed
+from tests.manage.conftest import Manage, Managed, managed
 from tests.manage.test_api import shown
 from tests.peers import Serve, until
+
+STEERERS = """
+jetstream {}
+authorization {
+  users = [
+    { user: boss, password: boss-pw, permissions: { publish: [">", "$mq9.AI.ADMIN.>"] } }
+    { user: half, password: half-pw, permissions: { publish: ["$mq9.AI.ADMIN.>"] } }
+    { user: eyes, password: eyes-pw, permissions: { publish: [
+        "$mq9.AI.ADMIN.ACTIVITY", "$mq9.AI.ADMIN.ACCESS", "$mq9.AI.ADMIN.STREAM.QUERY.>" ] } }
+  ]
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +117,92 @@ def test_metrics_call_a_consumer_as_the_document_does(api: httpx.Client) -> None
     assert 'mq9_stream_messages{stream="orders"} 10.0' in text
     assert "mq9_streams 2.0" in text
     assert "mq9_mailboxes 1.0" in text
+
+
+def test_messages_of_a_stream_are_looked_at(api: httpx.Client) -> None:
+    until(lambda: shown(api, "/v1/queues", kind="stream")["total"], "streams are listed")
+    path = "/v1/queues/orders/messages"
+
+    def page(**query: object) -> tuple[list[int], bool]:
+        found = shown(api, path, kind="stream", **query)
+        return [entry["msg_id"] for entry in found["messages"]], found["more"]
+
+    assert page(limit=3) == ([8, 9, 10], False)
+    assert page(limit=3, oldest=True) == ([1, 2, 3], False)
+    assert page(limit=3, after=8) == ([9, 10], False)
+    assert page(limit=3, after=10) == ([], False)
+    [entry] = shown(api, path, kind="stream", after=4, limit=1, preview=0)["messages"]
+    assert (entry["msg_id"], entry["subject"], entry["bytes"], entry["cut"]) == (
+        *(5, "orders.4", 1, True),
+    )
+    one = shown(api, f"{path}/5", kind="stream")
+    assert (one["payload"], one["subject"]) == ("4", "orders.4")
+    assert api.get(f"{path}/11", params={"kind": "stream"}).status_code == 404
+    assert shown(api, "/v1/queues/EMPTY/messages")["messages"] == []
+    assert [entry["payload"] for entry in shown(api, path)["messages"]] == ["x"], "the mailbox"
+    assert api.get("/v1/queues/NONE/messages", params={"kind": "stream"}).status_code == 404
+    assert api.get(path, params={"kind": "stream", "delayed": True}).status_code == 422
+    group = shown(api, "/v1/queues/orders", kind="stream")["groups"][0]
+    assert (group["lag"], group["ack_pending"]) == (7, 1), "looking takes nothing"
+
+
+def test_a_stream_with_much_is_looked_at_in_parts(manage: Manage) -> None:
+    found = manage("jetstream {}")
+
+    async def much() -> None:
+        client = await nats.connect(found.server.url)
+        stream = client.jetstream()
+        await stream.add_stream(name="MUCH", subjects=["much"])
+        for _ in range(30):
+            await stream.publish("much", b"x" * 100_000)
+        await client.close()
+
+    asyncio.run(much())
+    with found.client() as api:
+        until(lambda: shown(api, "/v1/queues", kind="stream")["total"], "it is listed")
+        path, seen, more = "/v1/queues/MUCH/messages", list[int](), True
+        while more:
+            part = shown(api, path, after=seen[-1] if seen else 0, limit=100)
+            seen += [entry["msg_id"] for entry in part["messages"]]
+            more = part["more"]
+        assert seen == list(range(1, 31))
+        newest = shown(api, path, limit=100)
+        ids = [entry["msg_id"] for entry in newest["messages"]]
+        assert newest["more"]
+        assert ids == list(range(31 - len(ids), 31))
+
+
+def test_a_stream_is_purged_of_no_more_than_was_seen(manage: Manage) -> None:
+    found = manage(STEERERS)
+
+    async def publish(count: int) -> None:
+        client = await nats.connect(found.server.url, user="boss", password="boss-pw")
+        stream = client.jetstream()
+        await stream.add_stream(name="WORK", subjects=["work"])
+        for number in range(count):
+            await stream.publish("work", b"%d" % number)
+        await client.close()
+
+    asyncio.run(publish(5))
+    with found.client(auth=("boss", "boss-pw")) as api:
+        until(lambda: shown(api, "/v1/queues", kind="stream")["total"], "it is listed")
+        path = "/v1/queues/WORK"
+        for user in ("eyes", "half"):
+            with found.client(auth=(user, f"{user}-pw")) as other:
+                assert other.post(f"{path}/purge").status_code == 403, user
+                assert other.delete(f"{path}/messages/1").status_code == 403, user
+        refused = api.post(f"{path}/purge", json={"expected": 4})
+        assert (refused.status_code, refused.json()["found"]) == (409, 5)
+        assert api.delete(f"{path}/messages/2").json() == {"removed": True}
+        assert api.delete(f"{path}/messages/2").status_code == 404
+        left = shown(api, f"{path}/messages")["messages"]
+        assert [entry["msg_id"] for entry in left] == [1, 3, 4, 5]
+        assert api.post(f"{path}/purge", json={"expected": 4}).json() == {"purged": 4}
+        assert shown(api, f"{path}/messages")["messages"] == []
+        asyncio.run(publish(1))
+        [entry] = shown(api, f"{path}/messages")["messages"]
+        assert entry["msg_id"] == 6
+    lines = [json.loads(line) for line in found.audit.read_text().splitlines()]
+    noted = [(line["action"], line["target"], line["result"]) for line in lines]
+    assert ("purge", "WORK", "done") in noted
+    assert ("delete message", "WORK:2", "done") in noted

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from mq9 import __version__
-from mq9.manage import models
+from mq9.manage import models, streams
 from mq9.manage.access import COOKIE, Access, Person, peer
 from mq9.manage.asking import (
     PROBLEMS,
@@ -215,16 +215,25 @@ async def queue(
 
 @router.get("/v1/queues/{name}/messages")
 async def messages(
+    request: Request,
     person: Looker,
-    name: Name,
+    name: QueueName,
     limit: Limit = 50,
     after: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
+    kind: Kind | None = None,
     *,
     delayed: bool = False,
     oldest: bool = False,
     preview: Preview = None,
 ) -> models.Messages:
     """Look at messages: the newest, the oldest, or those after one. Takes nothing."""
+    if _is_stream(request, name, kind):
+        if delayed:
+            raise Problem(422, "delayed messages of a stream cannot be looked at")
+        page, more = await streams.messages(
+            person.link, name, limit=limit, after=after, oldest=oldest
+        )
+        return models.Messages(messages=[previewed(each, preview) for each in page], more=more)
     fields: dict[str, Any] = {"limit": limit}
     if oldest:
         fields["since"] = 0
@@ -239,9 +248,17 @@ async def messages(
 
 @router.get("/v1/queues/{name}/messages/{msg_id}")
 async def message(
-    person: Looker, name: Name, msg_id: Number, *, delayed: bool = False
+    request: Request,
+    person: Looker,
+    name: QueueName,
+    msg_id: Number,
+    kind: Kind | None = None,
+    *,
+    delayed: bool = False,
 ) -> dict[str, Any]:
     """One message, with all of its payload. Takes nothing."""
+    if _is_stream(request, name, kind):
+        return await streams.message(person.link, name, msg_id)
     fields: dict[str, Any] = {"since": 0, "limit": 1}
     if msg_id:
         fields["after_id"] = msg_id - 1
@@ -284,12 +301,16 @@ async def send(
 
 @router.delete("/v1/queues/{name}/messages/{msg_id}")
 async def delete_message(
-    request: Request, person: Steerer, name: Name, msg_id: Number
+    request: Request, person: Steerer, name: QueueName, msg_id: Number, kind: Kind | None = None
 ) -> models.Removed:
     """Delete one message."""
+    is_stream = _is_stream(request, name, kind)
 
-    async def work() -> dict[str, Any]:
-        return await person.link.request(f"MSG.DELETE.{name}.{msg_id}")
+    async def work() -> None:
+        if is_stream:
+            await streams.delete_message(person.link, name, msg_id)
+        else:
+            await person.link.request(f"MSG.DELETE.{name}.{msg_id}")
 
     await change(request, person, "delete message", f"{name}:{msg_id}", work)
     return models.Removed(removed=True)
@@ -297,15 +318,22 @@ async def delete_message(
 
 @router.post("/v1/queues/{name}/purge")
 async def purge(
-    request: Request, person: Steerer, name: Name, given: models.Expected | None = None
+    request: Request,
+    person: Steerer,
+    name: QueueName,
+    given: models.Expected | None = None,
+    kind: Kind | None = None,
 ) -> models.Purged:
-    """Remove all messages of a queue; the queue and its groups stay."""
-
+    """Remove all messages of a queue; the queue, its groups and consumers stay."""
     expected = given.expected if given else None
-    done = await change(
-        request, person, "purge", name, lambda: _go(person, "MAILBOX.PURGE", name, expected)
-    )
-    return models.Purged(purged=done["purged"])
+    is_stream = _is_stream(request, name, kind)
+
+    async def work() -> int:
+        if is_stream:
+            return await streams.purge(person.link, name, expected)
+        return int((await _go(person, "MAILBOX.PURGE", name, expected))["purged"])
+
+    return models.Purged(purged=await change(request, person, "purge", name, work))
 
 
 @router.delete("/v1/queues/{name}")
@@ -321,6 +349,16 @@ async def remove(
         request, person, "remove", name, lambda: _go(person, "MAILBOX.REMOVE", name, expected)
     )
     return models.Removed(removed=True)
+
+
+def _is_stream(request: Request, name: str, kind: Kind | None) -> bool:
+    """Whether a stream is meant; 404 if neither that nor a mailbox can be."""
+    mirror = follower_of(request).mirror
+    if mirror.find(name, kind) is not None:
+        return kind == "stream" or (kind is None and mirror.find(name) is None)
+    if kind == "stream" or not may_be_mailbox(name):
+        raise Problem(404, f"there is no queue {name!r}")
+    return False
 
 
 async def _go(person: Person, command: str, name: str, expected: int | None) -> dict[str, Any]:

@@ -22,6 +22,8 @@ PREFIX = "$mq9.AI."
 _TIMEOUT_S = 5.0
 _CONNECT_S = 3.0
 _CLOSE_S = 1.0
+# Of JetStream: there is no such message, or no such sequence; no such stream.
+_NOT_FOUND = (10037, 10043, 10059)
 
 
 class BrokerGoneError(Exception):
@@ -118,12 +120,16 @@ class Link:
 
     async def publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
         """Store a message in the stream that has the subject; RefusedError if it is not stored."""
-        document = _document(await self._ask(subject, payload, headers, _TIMEOUT_S))
-        if error := document.get("error"):
-            text = error.get("description") if isinstance(error, dict) else error
-            raise RefusedError(str(text))
+        document = _unless_refused(await self._ask(subject, payload, headers, _TIMEOUT_S))
         if "seq" not in document:
             raise RefusedError(f"no stream has the subject {subject}")
+
+    async def jetstream(
+        self, command: str, fields: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The reply to a request of JetStream's API; RefusedError if it is an error."""
+        body = json.dumps(fields).encode() if fields else b""
+        return _unless_refused(await self._ask(f"$JS.API.{command}", body, None, _TIMEOUT_S))
 
     async def _ask(
         self, subject: str, body: bytes, headers: dict[str, str] | None, timeout_s: float
@@ -186,6 +192,15 @@ def _document(reply: Msg) -> dict[str, Any]:
         document = None
     if not isinstance(document, dict):
         raise RefusedError("the answer is no JSON object")
+    return document
+
+
+def _unless_refused(reply: Msg) -> dict[str, Any]:
+    document = _document(reply)
+    if error := document.get("error"):
+        told = error if isinstance(error, dict) else {"description": error}
+        kind = "message_not_found" if told.get("err_code") in _NOT_FOUND else ""
+        raise RefusedError(str(told.get("description")), kind)
     return document
 
 

@@ -50,16 +50,18 @@ export function dialog({ title, body, keep = 'Cancel', button, confirm, act, don
 const levels = (lanes) => el('div', { class: 'box' }, Object.entries(lanes).map(([at, n]) => level(at, `${count(n)} ${levelName(at)}`)));
 
 export function purge(queue, done) {
-  const all = queue.depth + queue.delayed;
+  const isStream = queue.kind === 'stream';
+  // What a stream has delayed is not in it yet, and stays.
+  const delayed = isStream ? 0 : queue.delayed, all = queue.depth + delayed;
   dialog({
     title: ['Purge ', el('code', null, shown(queue.name)), '?'],
     body: [
       el('p', { class: 'second' }, `${plural(all, 'message')} are removed for good and do not become dead letters`,
-        queue.delayed ? `, ${count(queue.delayed)} delayed ones among them` : '', `. The queue and its ${plural(queue.consumers, 'group')} stay.`),
-      all ? levels(queue.lanes) : null,
+        delayed ? `, ${count(delayed)} delayed ones among them` : '', `. The ${isStream ? 'stream' : 'queue'} and its ${plural(queue.consumers, isStream ? 'consumer' : 'group')} stay.`),
+      all && !isStream ? levels(queue.lanes) : null,
     ],
     keep: 'Keep them', button: `Purge ${plural(all, 'message')}`, confirm: queue.name, done,
-    act: async () => `${plural((await ask('POST', path('queues', queue.name, 'purge'), { expected: all })).purged, 'message')} purged`,
+    act: async () => `${plural((await ask('POST', `${path('queues', queue.name, 'purge')}?kind=${queue.kind}`, { expected: all })).purged, 'message')} purged`,
   });
 }
 

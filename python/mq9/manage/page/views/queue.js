@@ -40,30 +40,30 @@ function groups(data) {
 
 function messages(data, context) {
   const { show = 'newest', msg } = context.query;
-  const list = data.messages;
+  const list = data.messages, isStream = data.kind === 'stream';
   const chosen = list.find((message) => String(message.msg_id) === msg) || list[0];
   const due = show === 'delayed' ? 'Due' : 'Age';
   const rows = list.map((message) => el('tr', { class: 'open', 'aria-selected': String(message === chosen), onclick: () => context.set({ msg: message.msg_id }, true) },
     el('td', { class: 'number code' }, el('a', { href: `/queue?${new URLSearchParams({ ...context.query, msg: message.msg_id })}` }, String(message.msg_id))),
-    el('td', null, level(levelNumber(message.priority), message.priority)),
+    isStream ? el('td', { class: 'wide' }, el('span', { class: 'name' }, name(message.subject))) : el('td', null, level(levelNumber(message.priority), message.priority)),
     el('td', { class: 'number', 'data-label': due }, show === 'delayed'
       ? el('span', { title: exact(message.create_time) }, `in ${duration(Math.max(message.create_time - context.now, 0))}`) : ago(message.create_time, context.now)),
     el('td', { class: 'preview' }, el('bdi', null, preview(message)))));
   const last = list.length ? list[list.length - 1].msg_id : null;
   return panel([el('h2', null, 'Messages'), el('span', { class: 'note third' }, 'looking takes nothing and moves no group'), el('span', { class: 'grow' }),
-    choice('Which', [['newest', 'Newest'], ['oldest', 'From the oldest'], ['delayed', 'Delayed']], show, (value) => context.set({ show: value, msg: '', after: '' }), true)],
+    choice('Which', [['newest', 'Newest'], ['oldest', 'From the oldest'], ...(isStream ? [] : [['delayed', 'Delayed']])], show, (value) => context.set({ show: value, msg: '', after: '' }), true)],
   list.length ? el('div', { class: 'split' },
-    el('div', null, table('Messages', [['Id', 'number'], ['Priority'], [due, 'number'], ['Payload']], rows),
+    el('div', null, table('Messages', [['Id', 'number'], [isStream ? 'Subject' : 'Priority'], [due, 'number'], ['Payload']], rows),
       show === 'newest' ? null : el('div', { class: 'foot' }, `${list.length} shown`, el('span', { class: 'grow' }),
         el('button', { type: 'button', class: 'button small', disabled: !context.query.after, onclick: () => context.set({ after: '', msg: '' }) }, 'From the start'),
         el('button', { type: 'button', class: 'button small', disabled: list.length < LIMIT && !data.more, onclick: () => context.set({ after: last, msg: '' }) }, 'Next'))),
-    one(chosen, context)) : empty('No messages here', el('p', null, show === 'delayed' ? 'None waits to become due.' : 'Send one, or wait.')));
+    one(chosen, data, context)) : empty('No messages here', el('p', null, show === 'delayed' ? 'None waits to become due.' : 'Send one, or wait.')));
 }
 
-function one(found, context) {
+function one(found, { kind }, context) {
   const { held, query } = context;
   const delayed = query.show === 'delayed' ? true : undefined;
-  const load = () => get(path('queues', query.name, 'messages', found.msg_id), { delayed });
+  const load = () => get(path('queues', query.name, 'messages', found.msg_id), { kind, delayed });
   const message = held.whole?.msg_id === found.msg_id ? held.whole : found;
   const redraw = async (all) => {
     held.all = all ? found.msg_id : null;
@@ -72,18 +72,18 @@ function one(found, context) {
   };
   const headers = Object.entries(message.headers || {}).map(([key, values]) => [shown(key), el('bdi', null, shown(values.join(', ')))]);
   return el('div', { class: 'payload' },
-    el('div', { class: 'tools' }, el('b', { class: 'code' }, String(message.msg_id)), level(levelNumber(message.priority), message.priority), el('span', { class: 'grow' }),
-      context.steers && context.query.show !== 'delayed' ? el('button', { type: 'button', class: 'button small quiet', disabled: !context.canChange, onclick: () => deleteOne(message, context) }, 'Delete…') : null),
+    el('div', { class: 'tools' }, el('b', { class: 'code' }, String(message.msg_id)), kind === 'stream' ? null : level(levelNumber(message.priority), message.priority), el('span', { class: 'grow' }),
+      context.steers && context.query.show !== 'delayed' ? el('button', { type: 'button', class: 'button small quiet', disabled: !context.canChange, onclick: () => deleteOne(message, kind, context) }, 'Delete…') : null),
     pairs([['sent', message.create_time ? [ago(message.create_time, context.now), ', ', exact(message.create_time)] : null],
-      ['key', message.key ? el('bdi', null, shown(message.key)) : null], ['tags', message.tags ? shown(message.tags.join(', ')) : null], ...headers]),
+      ['subject', message.subject ? el('bdi', null, shown(message.subject)) : null], ['key', message.key ? el('bdi', null, shown(message.key)) : null], ['tags', message.tags ? shown(message.tags.join(', ')) : null], ...headers]),
     payload(message, redraw, held.all === message.msg_id, load));
 }
 
-function deleteOne(message, context) {
+function deleteOne(message, kind, context) {
   dialog({
     title: `Delete message ${message.msg_id}?`, body: el('p', { class: 'second' }, 'It is removed for good and does not become a dead letter.'),
     keep: 'Keep it', button: 'Delete 1 message', done: context.refresh,
-    act: async () => { await ask('DELETE', path('queues', context.query.name, 'messages', message.msg_id)); return 'Deleted'; },
+    act: async () => { await ask('DELETE', `${path('queues', context.query.name, 'messages', message.msg_id)}?kind=${kind}`); return 'Deleted'; },
   });
 }
 
@@ -91,8 +91,7 @@ export const queue = {
   async load(context, signal) {
     const { name: address = '', show = 'newest', after, kind } = context.query;
     const details = await get(path('queues', address), { kind }, signal);
-    if (details.kind === 'stream') return { ...details, messages: [] };
-    const wanted = { limit: LIMIT, after, preview: FIRST };
+    const wanted = { limit: LIMIT, after, preview: FIRST, kind: details.kind };
     if (show !== 'newest') wanted[show] = true;
     const found = await get(`${path('queues', address)}/messages`, wanted, signal);
     // The newest is what one looks for first.
@@ -108,7 +107,8 @@ export const queue = {
         el('button', { type: 'button', class: 'button small square quiet', 'aria-label': 'Copy the name', onclick: () => copy(data.name) }, icon('copy')),
         data.policy.retention === 'work_queue' ? el('span', { class: 'tag' }, 'work queue') : null, data.policy.public ? el('span', { class: 'tag' }, 'public') : null, isStream ? el('span', { class: 'tag' }, 'stream') : null,
         el('span', { class: 'grow' }),
-        context.steers && !isStream ? [button('Send…', () => send(data.name, context.refresh), 'main'), button('Purge messages…', () => purge(data, context.refresh)), button('Delete queue…', () => remove(data, removed))] : null),
+        context.steers ? [isStream ? null : button('Send…', () => send(data.name, context.refresh), 'main'), button('Purge messages…', () => purge(data, context.refresh)),
+          isStream ? null : button('Delete queue…', () => remove(data, removed))] : null),
       data.desc ? el('p', { class: 'second' }, shown(data.desc)) : null,
       numbers([
         [isStream ? 'Messages' : 'Waiting', count(data.depth), '', outlook(data), whole(data.depth)],
@@ -118,8 +118,7 @@ export const queue = {
         ['In flight', count(data.in_flight), '', data.policy.max_ack_pending ? `of at most ${count(data.policy.max_ack_pending)} a group` : 'given out, not acknowledged'],
         ['Delayed', count(data.delayed), '', size(data.bytes)],
       ]),
-      isStream ? [groups(data), panel(null, empty('A stream of JetStream', el('p', null, 'Its messages and settings are shown by the tools of NATS:'), el('pre', { tabindex: '0' }, `nats stream view ${shown(data.name)}\nnats stream info ${shown(data.name)}`)))]
-        : [el('div', { class: 'columns lanes-groups' }, lanes(data), groups(data)), messages(data, context)],
+      isStream ? groups(data) : el('div', { class: 'columns lanes-groups' }, lanes(data), groups(data)), messages(data, context),
     ];
   },
 };
