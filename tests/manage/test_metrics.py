@@ -139,3 +139,37 @@ def test_latencies_count_every_reply_and_every_sync(manage: Manage) -> None:
         numbers = client.get("/v1/overview").json()["numbers"]
     assert 0 < numbers["commit_p50"] <= numbers["commit_p99"]
     assert 0 < numbers["sync_p50"] <= numbers["sync_p99"]
+
+
+def test_queues_and_groups_that_are_named_have_series_however_little_they_do(
+    manage: Manage,
+) -> None:
+    """Or the workers of a quiet queue are not scaled up, and its backlog alarms nobody."""
+    found = manage(more='series: ["workers", "quiet"]')
+    with found.mail() as mail, found.client() as client:
+        for name, group in (("slow", "workers"), ("quiet", "readers"), ("other", "others")):
+            mail.done("MAILBOX.CREATE", {"name": name})
+            mail.deliver(name, b"x")
+            mail.fetch(name, group)
+        for number in range(600):
+            mail.done("MAILBOX.CREATE", {"name": f"busy.{number}"})
+            for _ in range(2):
+                mail.publish(f"$mq9.AI.MSG.SEND.busy.{number}", b"x")
+            mail.fetch(f"busy.{number}", "g", num_msgs=2)
+
+        def followed() -> bool:
+            listed = client.get("/v1/consumers", params={"limit": 1}).json()
+            pending = client.get("/v1/consumers?sort=-pending&limit=4").json()["consumers"]
+            return listed["total"] == 603 and pending[3]["pending"] == 2
+
+        until(followed, "all are known", 60)
+        text = client.get("/metrics").text
+    for series in (
+        'hanzo_mq_pending_count{consumer="workers",stream="slow"} 1.0',
+        'hanzo_mq_pending_count{consumer="readers",stream="quiet"} 1.0',
+        'mq9_mailbox_messages{mailbox="quiet"} 1.0',
+    ):
+        assert text.count(series) == 1, series
+    assert 'consumer="others"' not in text
+    assert text.count("hanzo_mq_pending_count{") == 502
+    assert text.count("mq9_mailbox_messages{") == 301

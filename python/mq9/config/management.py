@@ -22,11 +22,16 @@ def _hosts(value: Value, notes: Notes) -> tuple[str, ...]:
     return tuple(filled(item, notes).lower() for item in items(value, "host names"))
 
 
+def _series(value: Value, notes: Notes) -> tuple[str, ...]:
+    return tuple(filled(item, notes) for item in items(value, "names of queues and groups"))
+
+
 MANAGEMENT_SETTINGS = {
     "listen": Setting("listen", _listen),
     "metrics_port": Setting("metrics_port", integer(1, 65535)),
     "hosts": Setting("hosts", _hosts),
     "probe_hosts": Setting("probe_hosts", _hosts),
+    "series": Setting("series", _series),
     "audit_file": Setting("audit_file", path),
 }
 """Every name in the block."""

@@ -144,6 +144,8 @@ class Management:
     """Names that it answers to, beside those of the loopback interface."""
     probe_hosts: tuple[str, ...] = ()
     """The same for `/healthz` and `/metrics` alone, beside IP addresses; `*` is any name."""
+    series: tuple[str, ...] = ()
+    """Queues and groups with series of their own in `/metrics`, however little they do."""
     audit_file: Path | None = None
 
 

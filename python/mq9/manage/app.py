@@ -59,7 +59,8 @@ VIEWS = (
 
 def make_app(settings: Settings) -> FastAPI:
     """The application; it follows the broker while it runs."""
-    follower = Follower(Link(settings, settings.user, settings.password))
+    link = Link(settings, settings.user, settings.password)
+    follower = Follower(link, settings.series)
     access, audit = Access(settings), Audit(settings.audit_file)
     archive = _archive(settings, follower)
     follower.archive = archive
@@ -71,6 +72,8 @@ def make_app(settings: Settings) -> FastAPI:
         loop = asyncio.get_running_loop()
         parts = (follower, archive, scheduler)
         tasks = [loop.create_task(each.run()) for each in parts if each is not None]
+        for task in tasks:
+            task.add_done_callback(_tell_end)
         yield
         for task in tasks:
             task.cancel()
@@ -94,6 +97,12 @@ def make_app(settings: Settings) -> FastAPI:
     _add_errors(app)
     _add_limits(app, access)
     return app
+
+
+def _tell_end(task: "asyncio.Task[None]") -> None:
+    """None of them ends by itself."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _LOG.error("a part of management has ended", exc_info=error)
 
 
 def _archive(settings: Settings, follower: Follower) -> "Archive | None":

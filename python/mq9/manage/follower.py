@@ -6,6 +6,7 @@ Owns when the broker is asked, and for how much: one page at a time, a few pages
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mq9.manage.attention import attention
@@ -32,8 +33,10 @@ _LONGEST_RETRY_S = 30.0
 class Follower:
     """Follows the broker until it is stopped."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, series_of: Sequence[str] = ()) -> None:
         self.link = link
+        self.series_of = series_of
+        """Names of queues and groups that always have series."""
         self.mirror = Mirror()
         self.series = Series()
         self._latencies = Latencies()

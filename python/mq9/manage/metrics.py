@@ -1,7 +1,7 @@
 """`/metrics` for Prometheus: the names of the document (`hanzo_mq_*`) and mq9's own (`mq9_*`).
 
-Owns names and labels. Series for single mailboxes are those of the busiest few hundred, so that a
-million mailboxes are not a million series.
+Owns names and labels. Series for single mailboxes are those of the busiest few hundred and of those
+that are named, so that a million mailboxes are not a million series.
 """
 
 import time
@@ -205,7 +205,8 @@ class _Broker(Collector):
             for kind in ("mailbox", "stream")
             for field, (name, text) in fields.items()
         }
-        for place in mirror.busiest(MAX_QUEUES):
+        named = mirror.named(self._follower.series_of)
+        for place in dict.fromkeys([*mirror.busiest(MAX_QUEUES), *named]):
             row = mirror.row(place)
             for field in fields:
                 family = families[row.kind, field]
@@ -220,7 +221,7 @@ class _Broker(Collector):
         for origin, count in self._follower.server.get("dead", {}).items():
             dead.add_metric((origin,), count)
         yield dead
-        chosen = self._follower.mirror.groups.busiest(MAX_GROUPS)
+        chosen = self._chosen()
         yield self._of_groups(
             GaugeMetricFamily,
             "hanzo_mq_pending_count",
@@ -262,6 +263,16 @@ class _Broker(Collector):
             [(group, group.lag_s(now)) for group in chosen],
         )
         yield self._durations(chosen)
+
+    def _chosen(self) -> list[Group]:
+        """The busiest groups, those that are named, and those of queues that are."""
+        mirror, names = self._follower.mirror, self._follower.series_of
+        found = mirror.groups.busiest(MAX_GROUPS)
+        for name in names:
+            found += mirror.groups.named(name, "", 0, MAX_GROUPS)[0]
+        for place in mirror.named(names):
+            found += mirror.groups_of(place)[:MAX_GROUPS]
+        return list({group.at: group for group in found}.values())
 
     def _of_groups(
         self,

@@ -29,6 +29,8 @@ class Settings:
     """Names that it answers to, besides the loopback interface's and the one it listens on."""
     probe_hosts: tuple[str, ...] = ()
     """Names for `/healthz` and `/metrics` alone; `*` is any."""
+    series: tuple[str, ...] = ()
+    """Queues and groups that always have series in `/metrics`."""
     audit_file: Path | None = None
     postgres: str = field(default="", repr=False)
     """The URL of a database that dead letters are copied to; empty: to none."""
@@ -89,6 +91,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the same for /healthz and /metrics alone; * is any name; may be repeated",
     )
     parser.add_argument(
+        "--series",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a queue or group that has series in /metrics however little it does; may be repeated",
+    )
+    parser.add_argument(
         "--audit-file", type=Path, metavar="FILE", help="append a line there for each change"
     )
     parser.add_argument(
@@ -120,6 +129,7 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
         metrics_port=arguments.metrics_port,
         hosts=tuple(name.lower() for name in arguments.allow_host),
         probe_hosts=tuple(name.lower() for name in arguments.allow_probe_host),
+        series=tuple(arguments.series),
         audit_file=arguments.audit_file,
         postgres=postgres,
         broker_name=arguments.broker_name,

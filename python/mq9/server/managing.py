@@ -146,6 +146,8 @@ class Managing:
             command += ["--allow-host", name]
         for name in options.probe_hosts:
             command += ["--allow-probe-host", name]
+        for name in options.series:
+            command += ["--series", name]
         letters = server.dead_letters
         if letters is not None and not _missing(_NEEDED_FOR_POSTGRES):
             command += ["--postgres", "--broker-name", letters.broker]
