@@ -5,6 +5,7 @@ import functools
 import logging
 import threading
 import time
+from asyncio import CancelledError
 from collections.abc import Callable
 
 import pytest
@@ -43,7 +44,15 @@ async def test_a_plain_function_runs_once_for_each_message_in_a_thread(
     assert await client.fetch(inbox, group="g", max_wait=0) == []
 
 
-async def test_a_plain_function_that_raises_is_called_again(client: mq9.Client, inbox: str) -> None:
+class OwnEnd(StopIteration):
+    """The end of somebody's own iteration."""
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, StopIteration, OwnEnd, CancelledError])
+async def test_a_plain_function_that_raises_is_called_again(
+    client: mq9.Client, inbox: str, error: type[BaseException]
+) -> None:
+    """Whatever it raises: no future can hold the end of an iteration, say."""
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
     tries: list[int] = []
@@ -51,7 +60,7 @@ async def test_a_plain_function_that_raises_is_called_again(client: mq9.Client, 
     def handle(message: mq9.Message) -> None:
         tries.append(message.deliveries)
         if message.deliveries == 1:
-            raise ZeroDivisionError
+            raise error
         loop.call_soon_threadsafe(done.set)
 
     await client.send(inbox, "a")

@@ -158,21 +158,22 @@ async def test_a_queue_shares_messages_and_what_was_deleted_is_gone(
 
 async def test_a_handler_is_called_one_message_at_a_time(client: mq9.Client, box: str) -> None:
     """A plain function in a thread; one that raises does not end it, `stop` does."""
-    await filled(client, box, *"abc")
+    raised = {"b": ZeroDivisionError, "c": StopIteration, "d": asyncio.CancelledError}
+    await filled(client, box, *"abcde")
     seen: list[tuple[str, bool]] = []
     messages = client.subscribe(box)
     loop = asyncio.get_running_loop()
 
     def handle(message: mq9.Message) -> None:
         seen.append((message.text, threading.current_thread() is threading.main_thread()))
-        if message.text == "b":
-            raise ZeroDivisionError
-        if message.text == "c":
+        if message.text in raised:
+            raise raised[message.text]
+        if message.text == "e":
             loop.call_soon_threadsafe(messages.stop)
 
     async with asyncio.timeout(DEADLINE_S):
         await messages.run(handle)
-    assert seen == [("a", False), ("b", False), ("c", False)]
+    assert seen == [(text, False) for text in "abcde"]
     with pytest.raises(errors.InvalidField, match="used once"):
         await messages.run(handle)
 

@@ -101,6 +101,25 @@ async def test_a_handler_that_raises_gets_the_task_again(mq: MQClient, server: S
     assert await waiting(server) == 0
 
 
+async def test_a_plain_handler_may_raise_anything(mq: MQClient, server: Server) -> None:
+    await mq.publish("mq.a", {"data": 1})
+    raised = [StopIteration, asyncio.CancelledError]
+    deliveries: list[int] = []
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @mq.subscribe("mq.a", group="workers")
+    def handle(task: Task) -> None:
+        deliveries.append(task.delivery)
+        if raised:
+            raise raised.pop(0)
+        loop.call_soon_threadsafe(done.set)
+
+    await work(mq, done)
+    assert deliveries == [1, 2, 3]
+    assert await waiting(server) == 0
+
+
 async def test_a_slow_handler_keeps_its_task(mq: MQClient, server: Server) -> None:
     connection = await nats.connect(server.url)
     await connection.jetstream().add_consumer(

@@ -199,10 +199,7 @@ class Consumer:
         while (message := await self._next()) is not None:
             try:
                 await call(handler, message, threads)
-            except (Exception, asyncio.CancelledError):
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
+            except Exception:
                 which = min(max(message.deliveries, 1), len(self._retry_delays)) - 1
                 delay = self._retry_delays[which]
                 _log.exception(

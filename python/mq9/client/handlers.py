@@ -20,15 +20,34 @@ def threads_for(handler: Callable[[Any], object], count: int) -> ThreadPoolExecu
 async def call(
     handler: Callable[[Any], object], message: object, threads: ThreadPoolExecutor | None
 ) -> None:
-    """Calls a handler, in a thread if there are some; what it returns may be awaited."""
-    if threads is None:
-        result = handler(message)
-    else:
-        context = contextvars.copy_context()
-        running = asyncio.get_running_loop()
-        result = await running.run_in_executor(threads, context.run, handler, message)
-    if inspect.isawaitable(result):
-        await result
+    """Calls a handler, in a thread if there are some; what it returns may be awaited.
+
+    A handler that raises CancelledError has failed like any other: who calls it goes on.
+    """
+    try:
+        if threads is None:
+            result = handler(message)
+        else:
+            context = contextvars.copy_context()
+            running = asyncio.get_running_loop()
+            result = await running.run_in_executor(
+                threads, context.run, _without_stop_iteration, handler, message
+            )
+        if inspect.isawaitable(result):
+            await result
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RuntimeError("the handler raised CancelledError") from error
+
+
+def _without_stop_iteration(handler: Callable[[Any], object], message: object) -> object:
+    # A future refuses it, and then whoever waits for that waits for ever.
+    try:
+        return handler(message)
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error
 
 
 def is_async(handler: Callable[[Any], object]) -> bool:
