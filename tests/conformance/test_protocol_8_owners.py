@@ -303,3 +303,31 @@ def test_where_nobody_has_to_authenticate_clients_on_loopback_are_operators(serv
         assert there.ask("MAILBOX.REMOVE.box", {"token": token}) == {"error": "", "removed": True}
         here.done("MAILBOX.CREATE", {"name": "other"})
         assert here.ask("MAILBOX.REMOVE.other", {}) == {"error": "", "removed": True}
+
+
+def test_where_several_agents_have_a_name_that_of_the_caller_counts(
+    mail: Mail, users: Server
+) -> None:
+    """Nobody takes a name away from others by registering agents of the same name."""
+    tag = secrets.token_hex(8)
+    name = f"name {tag}"
+    boxes = {part: f"agent.{part}.{tag}" for part in ("mine", "theirs", "more")}
+    mail.done("AGENT.REGISTER", {"mailbox": boxes["mine"], "name": name, "tags": [tag]})
+    with login(users, "viewer") as viewer, login(users, "remover") as remover:
+        for part in ("theirs", "more"):
+            viewer.done("AGENT.REGISTER", {"mailbox": boxes[part], "name": name, "tags": [tag]})
+        mail.done("AGENT.REPORT", {"name": name, "load": 1})
+        found = mail.done("AGENT.DISCOVER", {"tags": [tag], "status": True, "fields": []})
+        reports = [each["report"] for each in found["statuses"]]
+        assert reports == [{"name": name, "load": 1}, None, None]
+        # Whoever has several of that name, or none, has to say which.
+        several = {"error": f'several agents have the name "{name}": give mailbox'}
+        for client in (viewer, remover):
+            assert client.ask("AGENT.REPORT", {"name": name}) == several
+            assert client.ask("AGENT.UNREGISTER", {"name": name}) == several
+        mail.done("AGENT.UNREGISTER", {"name": name})
+        assert mail.ask("AGENT.UNREGISTER", {"name": name}) == several
+        viewer.done("AGENT.UNREGISTER", {"mailbox": boxes["more"]})
+        # One that another user registered is nobody else's, whatever its name.
+        assert "permission denied" in mail.ask("AGENT.UNREGISTER", {"name": name})["error"]
+        viewer.done("AGENT.UNREGISTER", {"name": name})

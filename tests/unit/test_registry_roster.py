@@ -154,6 +154,9 @@ def test_names_and_owners_are_counted_as_agents_come_and_go() -> None:
         roster.put(agent(number, name="twin" if number else "one", owner=f"u{number % 2}"))
     assert [each.number for each in roster.named("one")] == [0]
     assert sorted(each.number for each in roster.named("twin")) == [1, 2, 3, 4]
+    assert sorted(each.number for each in roster.named("twin", "u1")) == [1, 3]
+    assert [each.number for each in roster.named("one", "u0")] == [0]
+    assert list(roster.named("one", "u1")) == list(roster.named("twin", "u2")) == []
     assert (roster.count_of("u0"), roster.count_of("u1"), roster.count_of("u2")) == (3, 2, 0)
     # The same address again, under another name.
     roster.put(agent(9, address="a1", name="one", owner="u2"))
@@ -162,4 +165,6 @@ def test_names_and_owners_are_counted_as_agents_come_and_go() -> None:
         roster.pop(f"a{number}")
     assert list(roster.named("one")) == []
     assert [each.number for each in roster.named("twin")] == [4]
+    assert [each.number for each in roster.named("twin", "u0")] == [4]
+    assert list(roster.named("twin", "u1")) == []
     assert (roster.count_of("u0"), roster.count_of("u1"), roster.count_of("u2")) == (1, 0, 0)

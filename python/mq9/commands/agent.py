@@ -94,12 +94,12 @@ class Agents:
         return act()
 
     def _act_now(self, call: Call, who: Who, act: Callable[[Agent], bool]) -> Reply:
-        agent = self._meant(who)
+        agent = self._meant(who, self._user(call))
         self._check_owner(call, agent)
         act(agent)
         return Reply()
 
-    def _meant(self, who: Who) -> Agent:
+    def _meant(self, who: Who, user: str) -> Agent:
         if who.address is not None:
             agent = self._registry.known(who.address)
             if agent is None:
@@ -108,7 +108,10 @@ class Agents:
         found = self._registry.named(who.name, 2)
         if not found:
             raise Refusal(f"agent {shown(who.name)} is not registered", "agent_not_found")
-        if len(found) > 1:
+        if len(found) > 1 and user:
+            # Others cannot take a name away by registering agents of that name.
+            found = self._registry.named(who.name, 2, user)
+        if len(found) != 1:
             raise Refusal(f"several agents have the name {shown(who.name)}: give mailbox")
         return found[0]
 

@@ -145,10 +145,10 @@ class Registry:
         """The agent at this address, if it is there now."""
         return self.find(address, _now_ms())
 
-    def named(self, name: str, most: int) -> list[Agent]:
-        """Up to `most` agents with this name; those that are not loaded yet are left out."""
+    def named(self, name: str, most: int, owner: str | None = None) -> list[Agent]:
+        """Up to `most` agents with this name, of one user if given; only those that are loaded."""
         now_ms = _now_ms()
-        found = (agent for agent in self.roster.named(name) if not agent.is_gone(now_ms))
+        found = (agent for agent in self.roster.named(name, owner) if not agent.is_gone(now_ms))
         return list(islice(found, most))
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from mq9.registry.order import Order
@@ -74,8 +74,8 @@ class Roster:
         self.order: Order[Agent] = Order()
         self._by_address: dict[str, Agent] = {}
         self._by_tag: dict[str, set[Agent]] = {}
-        # Most names are those of one agent, which needs no set.
-        self._by_name: dict[str, Agent | set[Agent]] = {}
+        # Most names are those of one agent, which needs no sets; the others are by owner.
+        self._by_name: dict[str, Agent | dict[str, set[Agent]]] = {}
         self._by_owner: Counter[str] = Counter()
         self._bytes_by_owner: Counter[str] = Counter()
         self.size = 0
@@ -107,11 +107,7 @@ class Roster:
         for tag in agent.tags:
             self._by_tag.setdefault(tag, set()).add(agent)
         if agent.name:
-            others = self._by_name.setdefault(agent.name, agent)
-            if isinstance(others, set):
-                others.add(agent)
-            elif others is not agent:
-                self._by_name[agent.name] = {others, agent}
+            self._keep_name(agent)
         if agent.owner:
             self._by_owner[agent.owner] += 1
         self._count_bytes(agent, agent.size)
@@ -121,10 +117,22 @@ class Roster:
         if agent.owner:
             self._bytes_by_owner[agent.owner] += more
 
-    def named(self, name: str) -> Iterator[Agent]:
-        """Those with this name, while nothing is changed."""
-        found = self._by_name.get(name, ())
-        return iter((found,) if isinstance(found, Agent) else found)
+    def _keep_name(self, agent: Agent) -> None:
+        others = self._by_name.setdefault(agent.name, agent)
+        if others is agent:
+            return
+        if isinstance(others, Agent):
+            others = self._by_name[agent.name] = {others.owner: {others}}
+        others.setdefault(agent.owner, set()).add(agent)
+
+    def named(self, name: str, owner: str | None = None) -> Iterator[Agent]:
+        """Those with this name, or those of them that a user registered, while nothing changes."""
+        found = self._by_name.get(name)
+        if isinstance(found, Agent):
+            return iter((found,) if owner in (None, found.owner) else ())
+        if found is None or owner is not None:
+            return iter((found or {}).get(owner or "", ()))
+        return chain.from_iterable(found.values())
 
     def count_of(self, owner: str) -> int:
         """How many a user has registered."""
@@ -163,8 +171,10 @@ class Roster:
 
     def _forget_name(self, agent: Agent) -> None:
         others = self._by_name.get(agent.name)
-        if isinstance(others, set):
-            others.discard(agent)
+        if isinstance(others, dict):
+            others[agent.owner].discard(agent)
+            if not others[agent.owner]:
+                del others[agent.owner]
         if not others or others is agent:
             self._by_name.pop(agent.name, None)
 
