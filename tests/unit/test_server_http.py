@@ -160,6 +160,35 @@ def test_an_address_with_many_connections_makes_room_for_others(
     asyncio.run(check())
 
 
+def test_the_addresses_of_a_network_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has an IPv6 network has as many addresses as they like."""
+    monkeypatch.setattr(http_server, "_CONNECTIONS", 8)
+    ip = http_server._ip
+    networks = {"127.0.0.": "2001:db8::{}", "127.0.1.": "2001:db8:0:1::{}"}
+
+    def as_ipv6(writer: asyncio.StreamWriter, which: str) -> str:
+        start, last = ip(writer, which)[:8], ip(writer, which)[8:]
+        return networks[start].format(last)
+
+    monkeypatch.setattr(http_server, "_ip", as_ipv6)
+
+    async def check() -> None:
+        async with serving() as port:
+            other = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.1.1", 0))
+            many = [
+                await asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.0.{n}", 0))
+                for n in range(2, 40)
+            ]
+            assert b"hello /a" in await ask(port, GET, CLOSE)
+            reader, writer = other
+            writer.write(GET + CLOSE)
+            assert b"hello /a" in await reader.read()
+            for _, writer in (other, *many):
+                writer.close()
+
+    asyncio.run(check())
+
+
 def test_parameters_are_read_as_go_reads_them() -> None:
     assert [boolean({"a": text}, "a") for text in ("1", "true", "T", "0", "False", "")] == [
         *(True, True, True),

@@ -8,11 +8,12 @@ not tell whether the user exists. Knows nothing of passwords.
 
 from __future__ import annotations
 
-import socket
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
+
+from mq9.server.info import network_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -128,7 +129,7 @@ class HashQueue:
         `known` says whether the user exists. CrowdedError if there are too many of this address.
         Cancelling gives up the place.
         """
-        new = _Check(_network(address), user, key, known, work)
+        new = _Check(network_of(address), user, key, known, work)
         check = self._checks.get(new.id)
         if check is None:
             check = self._checks[new.id] = new
@@ -235,10 +236,3 @@ class HashQueue:
                 asker.set_result(result.result())
             elif check.is_late:
                 asker.set_exception(CrowdedError())
-
-
-def _network(address: str) -> str:
-    """An IPv4 address, or the 64 bits of an IPv6 address that its owner cannot choose."""
-    if ":" not in address:
-        return address
-    return socket.inet_pton(socket.AF_INET6, address)[:8].hex()

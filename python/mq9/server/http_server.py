@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import h11
 
-from mq9.server.info import plain_ip
+from mq9.server.info import network_of, plain_ip
 
 _HEADER_BYTES = 16 * 1024
 _REQUEST_TIMEOUT_S = 10
@@ -55,7 +55,7 @@ class HttpServer:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._servers: list[asyncio.Server] = []
-        # Of each address, the connection that was of use most recently last.
+        # Of each network, the connection that was of use most recently last.
         self._serving: dict[str, OrderedDict[asyncio.Task[None], None]] = {}
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
@@ -69,7 +69,7 @@ class HttpServer:
         """Stop, and end what is under way."""
         for server in self._servers:
             server.close()
-        tasks = [task for of_address in self._serving.values() for task in of_address]
+        tasks = [task for of_network in self._serving.values() for task in of_network]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -78,29 +78,30 @@ class HttpServer:
         if sum(map(len, self._serving.values())) >= _CONNECTIONS:
             self._cut_off_one()
         ip = _ip(writer, "peername")
+        network = network_of(ip)
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer, ip))
-        self._serving.setdefault(ip, OrderedDict())[task] = None
-        task.add_done_callback(partial(self._left, ip))
+        self._serving.setdefault(network, OrderedDict())[task] = None
+        task.add_done_callback(partial(self._left, network))
 
     def _cut_off_one(self) -> None:
-        """Whoever comes finds room: the address with most connections gives up its idlest one."""
-        ip = max(self._serving, key=lambda ip: len(self._serving[ip]))
-        task = next(iter(self._serving[ip]))
+        """Whoever comes finds room: the network with most connections gives up its idlest one."""
+        network = max(self._serving, key=lambda network: len(self._serving[network]))
+        task = next(iter(self._serving[network]))
         task.cancel()
-        self._left(ip, task)
+        self._left(network, task)
 
-    def _left(self, ip: str, task: asyncio.Task[None]) -> None:
-        of_address = self._serving.get(ip, OrderedDict())
-        if task in of_address:
-            del of_address[task]
-            if not of_address:
-                del self._serving[ip]
+    def _left(self, network: str, task: asyncio.Task[None]) -> None:
+        of_network = self._serving.get(network, OrderedDict())
+        if task in of_network:
+            del of_network[task]
+            if not of_network:
+                del self._serving[network]
 
     def _was_of_use(self, ip: str) -> None:
         task = asyncio.current_task()
-        of_address = self._serving.get(ip, OrderedDict())
-        if task is not None and task in of_address:
-            of_address.move_to_end(task)
+        of_network = self._serving.get(network_of(ip), OrderedDict())
+        if task is not None and task in of_network:
+            of_network.move_to_end(task)
 
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ip: str

@@ -112,6 +112,13 @@ def plain_ip(address: str) -> str:
     return address.partition("%")[0]
 
 
+def network_of(address: str) -> str:
+    """An IPv4 address, or the 64 bits of an IPv6 address that its owner cannot choose."""
+    if ":" not in address:
+        return address
+    return socket.inet_pton(socket.AF_INET6, address)[:8].hex()
+
+
 def is_loopback(ip: str) -> bool:
     """Whether an address, as `plain_ip` has it, belongs to this machine's loopback interface."""
     return ip == "::1" or ip.startswith("127.")
