@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,7 @@ _DUE = "mq9-due-time"
 
 _log = logging.getLogger("mq9.queues")
 
+_BLANK = re.compile(r"\s")
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _POLL_S = 5.0
 _PAUSE_S = 1.0
@@ -113,10 +115,14 @@ class Task:
     message: Msg | None = field(default=None, repr=False)
 
     async def respond(self, data: object) -> bool:
-        """Answers whoever waits for it in `MQClient.request`; False if nobody asked."""
+        """Answers whoever waits for it in `MQClient.request`; False if nobody asked.
+
+        Whoever sent the task chose where the answer goes. Subjects that begin with `$` are commands
+        of the server, which a worker does not give for others: no answer goes there.
+        """
         message = self.message
         inbox = (message.headers or {}).get(REPLY_TO) if message is not None else None
-        if message is None or not inbox:
+        if message is None or not inbox or inbox.startswith("$") or _BLANK.search(inbox):
             return False
         await message._client.publish(inbox, json.dumps(data).encode())
         return True

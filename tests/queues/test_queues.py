@@ -14,6 +14,7 @@ import pytest
 from nats.js.api import ConsumerConfig, RetentionPolicy
 from tests.peers import Serve, Server
 
+from mq9.client import Client
 from mq9.errors import BrokerUnavailable, InvalidField, RequestTimeout
 from mq9.queues import MQClient, NoQueue, Task, TaskRefused, new_ulid
 
@@ -153,6 +154,38 @@ async def test_a_request_is_answered_by_its_handler(mq: MQClient) -> None:
     assert answer == {"text": "HELLO"}
     mq.stop()
     await running
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "$mq9.AI.MSG.DELETE.victim.0",
+        "$JS.API.STREAM.DELETE.MQ",
+        "nobody $mq9.AI.MSG.DELETE.victim.0",
+        "nobody\t$mq9.AI.MSG.DELETE.victim.0",
+    ],
+)
+async def test_a_task_makes_its_worker_give_no_command(
+    mq: MQClient, server: Server, asked: str
+) -> None:
+    """Whoever sends a task chooses where the answer goes: commands are none of these places."""
+    async with Client(server.url) as client:
+        await client.create_mailbox("victim", exist_ok=True)
+        [before] = await client.send_many("victim", ["kept"])
+        asked = asked.replace("victim.0", f"victim.{before}")
+        await mq.publish("mq.a", {"data": 1}, headers={"Hanzo-Reply-To": asked})
+        answered: list[bool] = []
+        done = asyncio.Event()
+
+        @mq.subscribe("mq.a", group="workers")
+        async def handle(task: Task) -> None:
+            answered.append(await task.respond("gone"))
+            done.set()
+
+        await work(mq, done)
+        assert answered == [False]
+        assert [message.text for message in await client.query("victim", limit=1)] == ["kept"]
+        assert await waiting(server) == 0
 
 
 async def test_a_request_that_nobody_answers_ends(mq: MQClient, server: Server) -> None:
