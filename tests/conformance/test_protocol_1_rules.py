@@ -271,7 +271,11 @@ def test_unknown_headers_that_begin_with_mq9_travel_like_any_other(mail: Mail, b
 
 
 @pytest.mark.parametrize(
-    "name", ["mq9-msg-id", "mq9-create-time", "MQ9-Deliveries", "mq9-expires-at", "mq9-dead-reason"]
+    "name",
+    [
+        *("mq9-msg-id", "mq9-create-time", "MQ9-Deliveries", "mq9-last-delivery"),
+        *("mq9-expires-at", "mq9-dead-reason"),
+    ],
 )
 def test_headers_that_the_broker_writes_itself_are_refused(mail: Mail, box: str, name: str) -> None:
     """What mq9 says of a message, its sender cannot say."""

@@ -229,6 +229,29 @@ def test_a_message_delivered_too_often_becomes_a_dead_letter(
     }
 
 
+def test_the_last_delivery_says_that_it_is(
+    mail: Mail, connect: Connect, create: Create, fresh_name: str
+) -> None:
+    """In both formats; where there is no `max_deliver`, none is the last."""
+    box = create(max_deliver=2, dead_letter=fresh_name)
+    mail.deliver(box, b"a")
+    [first] = mail.fetch(box, "g")
+    assert "last_delivery" not in first
+    mail.ack(box, "g", 0, kind="nak")
+    # A member that fetches again gets the same delivery again.
+    for _ in range(2):
+        text = mail.text(f"MSG.FETCH.{box}", {"group_name": "g", "deliver": "earliest"})
+        assert text.endswith('"deliveries":2,"last_delivery":true}]}')
+    request = {"group_name": "r", "deliver": "earliest", "config": {"format": "raw"}}
+    for last in (False, True):
+        [entry] = connect().raw(f"MSG.FETCH.{box}", request).entries
+        assert (b"\r\nmq9-last-delivery: true\r\n" in entry.headers) == last
+        mail.ack(box, "r", 0, kind="nak")
+    unlimited = create()
+    mail.deliver(unlimited)
+    assert "last_delivery" not in mail.fetch(unlimited, "g")[0]
+
+
 @pytest.mark.parametrize("delay_ms", [0, 60_000])
 def test_a_message_given_back_for_the_last_time_is_dead_at_once(
     mail: Mail, create: Create, fresh_name: str, delay_ms: int

@@ -118,7 +118,7 @@ SENDS = ("MSG.SEND", "MAILBOX.MSG", "INBOX", "BROADCAST")
 CONFIG = ("num_msgs", "ack_wait_ms", "max_bytes", "min_priority", "format", "held", "max_wait_ms")
 HEADERS = (
     *("priority", "key", "tags", "delay", "ttl", "id", "persist", "dead-msg-id", "nonsense"),
-    *("msg-id", "error"),
+    *("msg-id", "error", "last-delivery"),
 )
 TEXTS = (
     *("earliest", "latest", "from_id", "work_queue", "limits", "g", "urgent", "raw", "json"),

@@ -139,9 +139,33 @@ async def test_a_message_whose_handler_failed_comes_again_later(
         assert least - 0.01 <= after - before < least + 2
     assert caplog.text.count("the handler failed on message 0") == 3
     assert "not today" in caplog.text
-    # It may have been the last: that is the mailbox's to say.
-    assert "the next delivery, if the mailbox allows another, is in 0.6 s" in caplog.text
-    assert "0.2 s" in caplog.text
+    assert caplog.text.count("the next delivery is in 0.6 s") == 2
+    assert caplog.text.count("the next delivery is in 0.2 s") == 1
+
+
+async def test_the_last_attempt_is_told_as_the_last(
+    client: mq9.Client, inbox: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its line does not say that the message comes again; the one before it does."""
+    dead = await client.create_mailbox()
+    await client.update_mailbox(inbox, max_deliver=2, dead_letter=dead)
+    await client.send(inbox, "poison")
+    seen: list[bool] = []
+
+    async def handle(message: mq9.Message) -> None:
+        seen.append(message.last_delivery)
+        if message.last_delivery:
+            await consumer.stop()
+        raise ValueError("not today")
+
+    consumer = client.consume(inbox, group="g", retry_delays=(0.01,))
+    with caplog.at_level(logging.ERROR, "mq9.client"):
+        await asyncio.wait_for(consumer.run(handle), 30)
+    assert seen == [False, True]
+    assert [message.text for message in await client.query(dead)] == ["poison"]
+    first, last = (each.getMessage() for each in caplog.records)
+    assert first.endswith("(delivery 1); the next delivery is in 0.01 s")
+    assert last.endswith("(delivery 2); this was its last delivery: it becomes a dead letter")
 
 
 async def test_one_that_was_given_back_by_hand_comes_again_after_any_kind_of_time(

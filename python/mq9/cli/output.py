@@ -97,7 +97,11 @@ def print_payload(payload: bytes) -> None:
 def entry(message: "Message") -> dict[str, Any]:
     """A message as the protocol has it in JSON."""
     fields = {"msg_id": message.msg_id, **_fields(message)}
-    return fields | ({"deliveries": message.deliveries} if message.deliveries else {})
+    if message.deliveries:
+        fields["deliveries"] = message.deliveries
+    if message.last_delivery:
+        fields["last_delivery"] = True
+    return fields
 
 
 def delayed_entry(message: "DelayedMessage") -> dict[str, Any]:

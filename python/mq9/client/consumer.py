@@ -202,10 +202,12 @@ class Consumer:
             except Exception:
                 which = min(max(message.deliveries, 1), len(self._retry_delays)) - 1
                 delay = self._retry_delays[which]
+                follows = f"the next delivery is in {delay:g} s"
+                if message.last_delivery:
+                    follows = "this was its last delivery: it becomes a dead letter"
                 _log.exception(
-                    "%s: the handler failed on message %d (delivery %d); the next delivery, if the "
-                    "mailbox allows another, is in %g s",
-                    *(self.address, message.msg_id, message.deliveries, delay),
+                    "%s: the handler failed on message %d (delivery %d); %s",
+                    *(self.address, message.msg_id, message.deliveries, follows),
                 )
                 await self.nak(message, delay=delay)
             else:

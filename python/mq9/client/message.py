@@ -57,6 +57,8 @@ class Message:
     """How often the group was given it, this time included; 0 without a group."""
     group: str | None = None
     """The group that was given it."""
+    last_delivery: bool = False
+    """Whether the group is not given it again: after this it is a dead letter."""
 
     @property
     def level(self) -> int:
@@ -89,6 +91,7 @@ class Message:
             expires_at=entry.get("expires_at"),
             deliveries=entry.get("deliveries", 0),
             group=group,
+            last_delivery=entry.get("last_delivery", False),
         )
 
     @classmethod
@@ -108,6 +111,7 @@ class Message:
             expires_at=_number(headers.get("mq9-expires-at", "")) or None,
             deliveries=_number(headers.get("mq9-deliveries", "")),
             group=group,
+            last_delivery="mq9-last-delivery" in headers,
         )
 
 
@@ -147,7 +151,10 @@ class DelayedMessage:
 
 _RAW_METADATA = frozenset(
     f"{_METADATA}{name}"
-    for name in ("msg-id", "priority", "create-time", "key", "tags", "expires-at", "deliveries")
+    for name in (
+        *("msg-id", "priority", "create-time", "key", "tags", "expires-at", "deliveries"),
+        "last-delivery",
+    )
 )
 
 

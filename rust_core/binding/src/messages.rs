@@ -141,6 +141,8 @@ pub struct Message {
     expires_ms: u64,
     /// How often the group has been given it, this time included; 0 without a group.
     deliveries: u32,
+    /// Whether the group is not given it again.
+    last_delivery: bool,
     /// Compaction key; empty is none.
     key: String,
     /// Tags, joined by commas.
@@ -166,6 +168,7 @@ impl Message {
             level: Level::new(self.level).unwrap_or(Level::NORMAL),
             create_ms: self.create_ms,
             deliveries: self.deliveries,
+            last_delivery: self.last_delivery,
         };
         let message = mq9_core::wire::op::Message {
             msg_id: self.msg_id,
@@ -206,6 +209,7 @@ pub fn to_python(py: Python<'_>, batch: &Fetched) -> PyResult<Vec<Py<Message>>> 
             create_ms: meta.create_ms,
             expires_ms: message.expires_ms,
             deliveries: meta.deliveries,
+            last_delivery: meta.last_delivery,
             key: message.key.to_owned(),
             tags: message.tags.to_owned(),
             headers: PyBytes::new(py, message.headers).unbind(),

@@ -88,7 +88,8 @@ impl BroadcastCommand<'_> {
             payload: self.payload,
         };
         let mut out = Vec::with_capacity(160 + message.headers.len() + message.payload.len());
-        let headers = write(&mut out, &Meta { msg_id, level, create_ms, deliveries: 0 }, &message);
+        let meta = Meta { msg_id, level, create_ms, deliveries: 0, last_delivery: false };
+        let headers = write(&mut out, &meta, &message);
         (headers, out)
     }
 }

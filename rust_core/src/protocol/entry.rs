@@ -126,6 +126,9 @@ fn rest(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>) {
     if meta.deliveries > 0 {
         number(out, b",\"deliveries\":", u64::from(meta.deliveries));
     }
+    if meta.last_delivery {
+        out.extend_from_slice(b",\"last_delivery\":true");
+    }
     out.push(b'}');
 }
 
@@ -219,6 +222,9 @@ fn raw_headers(out: &mut Vec<u8>, meta: &Meta, message: &Message<'_>) {
     }
     if meta.deliveries > 0 {
         line("mq9-deliveries", Number::new(u64::from(meta.deliveries)).as_bytes());
+    }
+    if meta.last_delivery {
+        line("mq9-last-delivery", b"true");
     }
     out.extend_from_slice(message.headers);
     out.extend_from_slice(b"\r\n");

@@ -255,6 +255,7 @@ impl Store {
         let picks: Vec<_> = plan.picks.iter().map(|p| (p.level, p.entry, p.count)).collect();
         let mut batch = self.read(index, &picks)?;
         batch.note(self.end());
+        batch.note_last(self.state.slot(index).map_or(0, |slot| slot.mailbox.policy().max_deliver));
         let deliveries = plan.picks.iter().map(Pick::delivered);
         if !self.state.in_memory(index) {
             let mut encoded = Vec::new();

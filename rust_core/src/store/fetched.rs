@@ -17,6 +17,8 @@ pub struct Meta {
     pub create_ms: u64,
     /// How often the group has been given it, this time included; 0 without a group.
     pub deliveries: u32,
+    /// Whether the group is not given it again: it has been given it `max_deliver` times.
+    pub last_delivery: bool,
 }
 
 /// A batch of messages.
@@ -54,7 +56,17 @@ impl Fetched {
         end: usize,
     ) {
         let (msg_id, create_ms) = (entry.msg_id, entry.create_ms);
-        self.list.push((Meta { msg_id, level, create_ms, deliveries }, start..end));
+        let meta = Meta { msg_id, level, create_ms, deliveries, last_delivery: false };
+        self.list.push((meta, start..end));
+    }
+
+    /// Notes which are delivered for the last time; with 0, none is.
+    pub(super) fn note_last(&mut self, max_deliver: u32) {
+        if max_deliver > 0 {
+            for (meta, _) in &mut self.list {
+                meta.last_delivery = meta.deliveries >= max_deliver;
+            }
+        }
     }
 
     /// Adds a message with its encoded body.

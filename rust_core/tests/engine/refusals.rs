@@ -24,6 +24,7 @@ fn bad_headers_are_named() {
         ("MQ9-Create-Time: 7\r\n", "only the broker writes"),
         ("mq9-deliveries: 7\r\n", "only the broker writes"),
         ("mq9-expires-at: 7\r\n", "only the broker writes"),
+        ("mq9-last-delivery: true\r\n", "only the broker writes"),
         ("mq9-dead-reason: x\r\n", "only the broker writes"),
         ("Mq9-Dead-Anything: x\r\n", "only the broker writes"),
         ("mq9-persist: no\r\n", "mq9-persist is \\\"no\\\": it must be true or false"),
