@@ -45,6 +45,8 @@ pub enum Shape {
     Removed,
     /// With `purged`.
     Purged,
+    /// With `groups`.
+    Groups,
     /// With `agents` and `total`.
     Agents,
     /// With `mailboxes`.
@@ -69,6 +71,7 @@ impl Shape {
             Shape::Created => r#","mail_address":""}"#,
             Shape::Removed => r#","removed":false}"#,
             Shape::Purged => r#","purged":0}"#,
+            Shape::Groups => r#","groups":[]}"#,
             Shape::Agents => r#","agents":[],"total":0}"#,
             Shape::Mailboxes => r#","mailboxes":[]}"#,
             Shape::Mailbox => r#","mailbox":null}"#,
@@ -121,7 +124,7 @@ pub struct Command {
 }
 
 /// All of them.
-pub const COMMANDS: [Command; 38] = [
+pub const COMMANDS: [Command; 39] = [
     command("MSG.SEND.", By::Partition, Shape::Sent),
     command("MSG.FETCH.", By::Partition, Shape::Messages),
     command("MSG.ACK.", By::Partition, Shape::Plain),
@@ -138,6 +141,7 @@ pub const COMMANDS: [Command; 38] = [
     command("MAILBOX.REMOVE.", By::CallerForUser, Shape::Removed),
     command("MAILBOX.PURGE.", By::CallerForUser, Shape::Purged),
     command("GROUP.REMOVE.", By::CallerForUser, Shape::Removed),
+    command("GROUP.LIST.", By::CallerForUser, Shape::Groups),
     command("PUBLIC.LIST", By::Caller, Shape::Mailboxes),
     command("AGENT.DISCOVER", By::CallerForUser, Shape::Agents),
     command("AGENT.REGISTER", By::CallerForUser, Shape::Plain),

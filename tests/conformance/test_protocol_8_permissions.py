@@ -178,6 +178,7 @@ ASK_WHO = [
     "MAILBOX.PURGE.box",
     "MAILBOX.QUERY.box",
     "GROUP.REMOVE.box",
+    "GROUP.LIST.box",
     "AGENT.REGISTER",
     "AGENT.REPORT",
     "AGENT.UNREGISTER",

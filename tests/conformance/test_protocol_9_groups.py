@@ -1,4 +1,4 @@
-"""Groups that go: who may remove one, and what becomes of messages, leases and waits.
+"""Groups that go: who may list and remove them, and what becomes of messages, leases and waits.
 
 Runs a broker of its own: where nobody has to authenticate, a client on the same machine is an
 operator.
@@ -57,6 +57,7 @@ class Box:
         request = {"name": self.name, "ttl": 600, "token": True} | fields
         self.token: str = mail.done("MAILBOX.CREATE", request)["token"]
         self.command = f"GROUP.REMOVE.{self.name}"
+        self.listing = f"GROUP.LIST.{self.name}"
 
     def remove(self, group: str) -> None:
         self.mail.done(self.command, {"group_name": group, "token": self.token})
@@ -132,6 +133,72 @@ def test_a_mailbox_full_of_groups_is_usable_again(mail: Mail, box: Box) -> None:
     mail.deliver(box.name)
     assert ids(mail.fetch(box.name, "mine")) == [0]
     assert full in mail.ask(fetch, {"group_name": "g511", "config": config})["error"]
+
+
+def filled(mail: Mail, box: Box, names: list[str]) -> None:
+    config = {"max_wait_ms": 0}
+    fetch = f"MSG.FETCH.{box.name}"
+    asked = [mail.begin(fetch, {"group_name": name, "config": config}) for name in names]
+    assert all(mail.answer(subject)["error"] == "" for subject in asked)
+
+
+def test_the_owner_is_told_the_groups_and_can_remove_what_strangers_made(
+    mail: Mail, box: Box
+) -> None:
+    """Whoever has only the token needs no name that a stranger chose."""
+    filled(mail, box, [secrets.token_hex(8) for _ in range(1024)])
+    while groups := mail.done(box.listing, {"token": box.token, "limit": 1000})["groups"]:
+        for group in groups:
+            box.remove(group["name"])
+    assert ids(mail.fetch(box.name, "mine")) == []
+
+
+def test_groups_are_listed_by_name_in_pages(mail: Mail, box: Box) -> None:
+    """With what they hold; a group that comes or goes moves no other to another page."""
+    for _ in range(2):
+        mail.deliver(box.name)
+    names = [f"g{number:02}" for number in range(25)]
+    filled(mail, box, names)
+    assert ids(mail.fetch(box.name, "holds", num_msgs=1)) == [0]
+    text = mail.text(box.listing, {"token": box.token, "after": "g23"})
+    told = '{"name":"g24","pending":0},{"name":"holds","pending":1}'
+    assert text == f'{{"error":"","groups":[{told}]}}'
+    found: list[str] = []
+    page: Json = {"more": True}
+    while page.get("more"):
+        request = {"token": box.token, "limit": 10, "after": found[-1] if found else None}
+        page = mail.done(box.listing, request)
+        found += [group["name"] for group in page["groups"]]
+        if len(found) == 10:
+            box.remove("g03")
+            filled(mail, box, ["a"])
+    assert found == [*names, "holds"]
+    whole = mail.done(box.listing, {"token": box.token})
+    assert len(whole["groups"]) == 26
+    assert "more" not in whole
+    longest = [("\x01" * 250) + f"{number:05}" for number in range(900)]
+    filled(mail, box, longest)
+    cut = mail.done(box.listing, {"token": box.token, "limit": 1000})
+    assert cut["more"]
+    assert 600 < len(cut["groups"]) < 900
+
+
+def test_only_the_token_and_operators_list_groups(mail: Mail, box: Box, users: Server) -> None:
+    """Users whose permissions name the command below `$mq9.AI.ADMIN.`, and no others."""
+    filled(mail, box, ["g"])
+    another = Box(mail)
+    assert mail.ask(box.listing) == {"error": MISSING, "groups": []}
+    for token in ("", box.token[:-1], another.token):
+        assert mail.ask(box.listing, {"token": token}) == {"error": WRONG, "groups": []}
+    with login(users, "remover") as remover, login(users, "ops") as ops:
+        assert remover.ask(box.listing)["error"] == MISSING
+        assert ops.done(box.listing)["groups"] == [{"name": "g", "pending": 0}]
+    nowhere = f"test.{secrets.token_hex(8)}"
+    answer = mail.ask(f"GROUP.LIST.{nowhere}", {"token": box.token})
+    assert answer == {"error": f"mailbox {nowhere} does not exist", "groups": []}
+    for limit in (0, 1001):
+        answer = mail.ask(box.listing, {"token": box.token, "limit": limit})
+        assert answer["error"] == f"limit is {limit}: it must be from 1 to 1000"
 
 
 def test_a_work_queue_keeps_what_was_not_acknowledged(mail: Mail) -> None:

@@ -76,6 +76,7 @@ COMMANDS = {
     "INBOX": (),
     "BROADCAST": (),
     "GROUP.REMOVE": ("group_name", "token"),
+    "GROUP.LIST": ("token", "limit", "after"),
     "MSG.SEND": (),
     "MSG.FETCH": (
         *("deliver", "from_time", "from_id", "group_name", "member", "force_deliver", "encoding"),
@@ -108,7 +109,7 @@ COMMANDS = {
     "NO.SUCH": (),
 }
 OF_A_MAILBOX = (
-    *("MSG.", "ADMIN.MAILBOX.SHOW", "ADMIN.DEAD.RE", "GROUP.REMOVE", "INBOX", "BROADCAST"),
+    *("MSG.", "ADMIN.MAILBOX.SHOW", "ADMIN.DEAD.RE", "GROUP.", "INBOX", "BROADCAST"),
     *("MAILBOX.UPDATE", "MAILBOX.REMOVE", "MAILBOX.PURGE", "MAILBOX.QUERY", "MAILBOX.DELETE"),
     "MAILBOX.MSG",
 )

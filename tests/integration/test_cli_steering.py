@@ -182,7 +182,12 @@ def test_the_token_stands_for_the_owner(serve: Serve) -> None:
     assert made["mail_address"] == "mine"
     assert run(url, "mailbox", "delete", "mine", "--yes").returncode == 1
     told(run(url, "fetch", "mine", "--group", "g", "--wait", "0"), 5)
+    assert run(url, "group", "list", "mine").returncode == 1
+    rows = told(run(url, "group", "list", "mine", "--mailbox-token", made["token"]))
+    assert [row.split() for row in rows.splitlines()] == [["GROUP", "UNACKNOWLEDGED"], ["g", "0"]]
     told(run(url, "group", "remove", "mine", "g", "--mailbox-token", made["token"]))
+    none = run(url, "group", "list", "mine", "--json", "--mailbox-token", made["token"])
+    assert (none.returncode, json.loads(none.stdout)) == (5, [])
     told(run(url, "mailbox", "delete", "mine", "--yes", MQ9_MAILBOX_TOKEN=made["token"]))
 
 

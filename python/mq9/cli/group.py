@@ -9,7 +9,9 @@ from mq9.cli.mailbox import add_mailbox_token, print_groups
 from mq9.cli.output import print_json, visible
 
 if TYPE_CHECKING:
-    from mq9.client import Client
+    from collections.abc import Sequence
+
+    from mq9.client import Client, GroupDetails, GroupSummary
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -22,10 +24,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
     listing = broker.add_command(
         *(kinds, "group list", _list),
-        help="list the groups of a mailbox; for operators",
+        help="list the groups of a mailbox; what waits for each is told to operators",
         example="mq9 group list tasks",
     )
     listing.add_argument("address", help="address of the mailbox")
+    add_mailbox_token(listing)
 
     remove = broker.add_command(
         *(kinds, "group remove", _remove),
@@ -40,14 +43,18 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 async def _list(client: "Client", arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    mailbox = await client.show_mailbox(arguments.address)
+    groups: Sequence[GroupDetails | GroupSummary]
+    if token := arguments.mailbox_token:
+        groups = await client.groups(arguments.address, token=token)
+    else:
+        groups = (await client.show_mailbox(arguments.address)).groups
     if arguments.json:
-        print_json([asdict(group) for group in mailbox.groups])
-    elif mailbox.groups:
-        print_groups(mailbox.groups)
+        print_json([asdict(group) for group in groups])
+    elif groups:
+        print_groups(groups)
     else:
         print("no groups")
-    return OK if mailbox.groups else NOTHING
+    return OK if groups else NOTHING
 
 
 async def _remove(client: "Client", arguments: argparse.Namespace) -> int:

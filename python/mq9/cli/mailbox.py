@@ -13,7 +13,7 @@ from mq9.cli.output import pairs, print_json, size, table, visible, when
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mq9.client import Client, GroupDetails, MailboxDetails, MailboxSummary
+    from mq9.client import Client, GroupDetails, GroupSummary, MailboxDetails, MailboxSummary
 
 _POLICY_NUMBERS = {
     "ack-wait": "seconds a worker has before a message is given to another",
@@ -270,12 +270,12 @@ async def _show(client: "Client", arguments: argparse.Namespace) -> int:
     return OK
 
 
-def print_groups(groups: "Iterable[GroupDetails]") -> None:
+def print_groups(groups: "Iterable[GroupDetails | GroupSummary]") -> None:
     """Groups as a table."""
-    table(
-        ("GROUP", "UNACKNOWLEDGED", "WAITING"),
-        ((group.name, group.pending, group.lag) for group in groups),
-    )
+    columns = {"name": "GROUP", "pending": "UNACKNOWLEDGED", "lag": "WAITING"}
+    rows = [asdict(group) for group in groups]
+    known = [name for name in columns if name in rows[0]]
+    table([columns[name] for name in known], ([row[name] for name in known] for row in rows))
 
 
 def _summary(mailbox: "MailboxSummary") -> dict[str, Any]:

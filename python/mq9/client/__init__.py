@@ -3,6 +3,7 @@
 from mq9.client.agents import AgentPage, AgentStatus
 from mq9.client.client import Client, connect
 from mq9.client.consumer import Consumer
+from mq9.client.groups import GroupSummary
 from mq9.client.mailboxes import GroupDetails, MailboxDetails, MailboxSummary
 from mq9.client.message import DelayedMessage, Message, NewMessage
 from mq9.client.sources import Broadcast
@@ -16,6 +17,7 @@ __all__ = [
     "Consumer",
     "DelayedMessage",
     "GroupDetails",
+    "GroupSummary",
     "MailboxDetails",
     "MailboxSummary",
     "Message",

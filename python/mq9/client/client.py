@@ -1,4 +1,4 @@
-"""`mq9.Client`: the commands of the protocol as methods; those of push are inherited.
+"""`mq9.Client`: the commands of the protocol as methods; those of groups and push are inherited.
 
 Knows which subject and which fields a command has. How a request travels is the wire's, how
 messages are worked through is the consumer's.
@@ -21,6 +21,7 @@ from mq9.client.agents import AgentPage, Cards
 from mq9.client.connecting import Access, Options
 from mq9.client.consumer import Consumer
 from mq9.client.fetching import Deliver, Fetch, Format
+from mq9.client.groups import GroupMethods
 from mq9.client.mailboxes import MailboxDetails, MailboxPolicy, MailboxSummary, policy_fields
 from mq9.client.mailboxes import checked_address as _address
 from mq9.client.message import MISSING, DelayedMessage, Message, NewMessage
@@ -40,7 +41,7 @@ Agent = Mapping[str, Any]
 _MODELS_LOAD_S = 5.0
 
 
-class Client(PushMethods):
+class Client(GroupMethods, PushMethods):
     """A connection to a broker; all times are in seconds.
 
     `url` is the broker, or a list of brokers of which the first that answers is used. Without it,
@@ -354,18 +355,6 @@ class Client(PushMethods):
         """Send a dead letter back in one step; None if it was before. Only for operators."""
         subject = f"ADMIN.DEAD.REPLAY.{_address(address)}.{int(msg_id)}"
         return cast("int | None", (await self._ask(subject, {}, None)).get("msg_id"))
-
-    async def remove_group(
-        self,
-        address: str,
-        group: str,
-        *,
-        token: str | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        """Remove a group with its position; messages stay. Operators need no `token`."""
-        body = {"group_name": group, "token": token}
-        await self._ask(f"GROUP.REMOVE.{_address(address)}", body, timeout)
 
     async def list_delayed(
         self, address: str, *, timeout: float | None = None

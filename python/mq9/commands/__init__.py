@@ -10,7 +10,7 @@ from mq9.commands.dead_letters import DeadLetters
 from mq9.commands.delete import Delete
 from mq9.commands.discover import Discover
 from mq9.commands.dispatcher import Dispatcher
-from mq9.commands.group import RemoveGroup
+from mq9.commands.group import ListGroups, RemoveGroup
 from mq9.commands.mailbox import Create
 from mq9.commands.owner import Owners
 from mq9.commands.public import PublicMailboxes
@@ -47,6 +47,7 @@ class Commands:
             Update(server, owners, public).command,
             Remove(store, owners).command,
             RemoveGroup(store, owners).command,
+            ListGroups(owners).command,
             Purge(store, owners).command,
             Query(server).command,
             *Delete(store).commands,

@@ -126,6 +126,7 @@ class Client:
     term = _waiting(AsyncClient.term)
     query = _waiting(AsyncClient.query)
     delete = _waiting(AsyncClient.delete)
+    groups = _waiting(AsyncClient.groups)
     remove_group = _waiting(AsyncClient.remove_group)
     consume = _consuming(AsyncClient.consume)
 
