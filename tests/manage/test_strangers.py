@@ -117,6 +117,31 @@ def test_guesses_at_once_are_counted_as_those_one_by_one(manage: Manage) -> None
         assert client.post("/v1/session", json=given).status_code == 200
 
 
+def test_one_who_guesses_through_a_proxy_keeps_nobody_out_who_was_there_before(
+    manage: Manage,
+) -> None:
+    """To this process all who come through a proxy have one address."""
+    found = manage(OPERATORS)
+    boss = {"user": "boss", "password": "boss-pw"}
+    with found.client() as client:
+        assert client.post("/v1/session", json=boss).status_code == 200
+
+        def guess(number: int) -> int:
+            given = {"user": f"user{number // 9}", "password": f"guess{number}"}
+            return client.post("/v1/session", json=given).status_code
+
+        with ThreadPoolExecutor(8) as pool:
+            statuses = list(pool.map(guess, range(140)))
+        assert set(statuses) == {401, 429}
+        assert statuses.count(401) == 100
+        assert client.post("/v1/session", json=boss).status_code == 200
+        # Others wait, and who was there before has no more guesses than anybody.
+        eyes = {"user": "eyes", "password": "eyes-pw"}
+        assert client.post("/v1/session", json=eyes).status_code == 429
+        wrong = [client.post("/v1/session", json=boss | {"password": "x"}) for _ in range(12)]
+        assert [each.status_code for each in wrong] == [401] * 10 + [429] * 2
+
+
 def test_no_connection_is_left_behind(manage: Manage) -> None:
     found = manage(OPERATORS)
     children = psutil.Process(found.server.pid).children()
@@ -177,3 +202,19 @@ def test_metrics_alone_have_a_port_that_asks_for_nothing(manage: Manage) -> None
     assert httpx.post(f"{url}/metrics", timeout=20).status_code == 405
     with found.client() as client:
         assert client.get("/metrics").status_code == 401, "the other port asks as before"
+
+
+def test_no_web_site_reads_the_metrics_of_the_port_that_asks_for_nothing(manage: Manage) -> None:
+    """Its name may be made to lead here; what it reads has the addresses of mailboxes."""
+    port = free_port()
+    manage(more=f'metrics_port: {port}, probe_hosts: ["mq9.default.svc"]')
+    url = f"http://127.0.0.1:{port}/metrics"
+    for host, status in (
+        *((f"127.0.0.1:{port}", 200), ("10.1.2.3:9090", 200), ("mq9.default.svc:9090", 200)),
+        *(("evil.example", 403), (f"evil.example:{port}", 403)),
+    ):
+        answer = httpx.get(url, headers={"Host": host}, timeout=20)
+        assert answer.status_code == status, host
+        assert ("mq9_up" in answer.text) is (status == 200)
+        assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert httpx.get(url, headers={"Origin": "http://evil.example"}, timeout=20).status_code == 403

@@ -12,7 +12,7 @@ import ipaddress
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
 
@@ -21,6 +21,9 @@ from mq9.manage.attempts import Attempts
 from mq9.manage.link import BrokerGoneError, CredentialsError, Link, RefusedError
 from mq9.manage.problems import Problem
 from mq9.manage.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 K = TypeVar("K", str, bytes)
 
@@ -31,6 +34,8 @@ _LONGEST_S = 12 * 3600
 _MAX_SESSIONS = 20
 # How long a user is taken to have the rights that the broker told of.
 _ROLE_S = 10.0
+# A broker that hangs holds those up for so long whose rights are known.
+_ROLE_WAIT_S = 1.0
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _PROBES = {"/healthz", "/metrics"}
 _NOT_LOCAL = (
@@ -50,6 +55,8 @@ class Person:
     local: bool = False
     """Whether the rights are those of everybody on this machine, whatever the user said."""
     checked: float = 0.0
+    learning: asyncio.Task[BrokerGoneError | None] | None = None
+    """Asks the broker what they may do; ends with what is told of a broker that does not answer."""
     began: float = field(default_factory=time.monotonic)
     used: float = field(default_factory=time.monotonic)
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24))
@@ -77,7 +84,8 @@ class Access:
         self._sessions: dict[str, Person] = {}
         self._basic: dict[bytes, Person] = {}
         self._attempts = Attempts()
-        self._checking = asyncio.Lock()
+        self.is_gone: Callable[[], bool] = lambda: False
+        """Whether the broker is known not to answer: nobody then waits for it in vain."""
 
     async def close(self) -> None:
         """End all sessions."""
@@ -143,27 +151,20 @@ class Access:
         return self._anonymous
 
     async def _learn(self, person: Person) -> None:
-        """Ask the broker what they may do, from time to time: a reload may have changed it."""
+        """Ask the broker what they may do, from time to time: a reload may have changed it.
+
+        What is known can still be looked at while it does not answer; a change asks it anyway.
+        """
         if time.monotonic() - person.checked < _ROLE_S:
             return
-        async with self._checking:
-            if time.monotonic() - person.checked < _ROLE_S:
-                return
-            try:
-                told = await person.link.request("ADMIN.ACCESS")
-            except (CredentialsError, RefusedError):
-                person.look = person.steer = person.local = False
-            except BrokerGoneError:
-                # What is known can still be looked at; a change asks the broker anyway.
-                if not person.look:
-                    raise
-                return
-            else:
-                person.look, person.steer = bool(told["look"]), bool(told["steer"])
-                person.local = bool(told.get("local", True))
-                # Where nobody has to prove a name, the one that was given means nothing.
-                person.user = "" if person.local else person.user
-            person.checked = time.monotonic()
+        if person.learning is None or person.learning.done():
+            person.learning = asyncio.get_running_loop().create_task(_ask(person))
+        known = person.look
+        wait_s = None if not known else 0.0 if self.is_gone() else _ROLE_WAIT_S
+        # All who come meanwhile wait for the same answer, and none of them ends the asking.
+        await asyncio.wait((person.learning,), timeout=wait_s)
+        if not known and (gone := person.learning.result()) is not None:
+            raise gone
 
     async def _with_password(self, request: Request, given: str) -> Person:
         user, password = _basic(given)
@@ -217,6 +218,7 @@ class Access:
             self._attempts.forgive(address, user, began)
             raise
         self._attempts.forgive(address, user, began)
+        self._attempts.note_known(address, user)
         person = Person(link, user)
         try:
             await self._learn(person)
@@ -240,6 +242,22 @@ class Access:
         ended = {name for name, person in people.items() if person.is_over}
         for name in ended.union(theirs[:-_MAX_SESSIONS]):
             await self._end(people, name)
+
+
+async def _ask(person: Person) -> BrokerGoneError | None:
+    try:
+        told = await person.link.request("ADMIN.ACCESS")
+    except (CredentialsError, RefusedError):
+        person.look = person.steer = person.local = False
+    except BrokerGoneError as error:
+        return error
+    else:
+        person.look, person.steer = bool(told["look"]), bool(told["steer"])
+        person.local = bool(told.get("local", True))
+        # Where nobody has to prove a name, the one that was given means nothing.
+        person.user = "" if person.local else person.user
+    person.checked = time.monotonic()
+    return None
 
 
 def _sign_in(text: str) -> Problem:

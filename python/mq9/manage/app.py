@@ -62,6 +62,7 @@ def make_app(settings: Settings) -> FastAPI:
     link = Link(settings, settings.user, settings.password)
     follower = Follower(link, settings.series)
     access, audit = Access(settings), Audit(settings.audit_file)
+    access.is_gone = lambda: follower.gone_since is not None
     archive = _archive(settings, follower)
     follower.archive = archive
     scheduler = _scheduler(settings, follower)
@@ -95,7 +96,7 @@ def make_app(settings: Settings) -> FastAPI:
     app.include_router(letters_api.router)
     _add_page(app)
     _add_errors(app)
-    _add_limits(app, access)
+    add_limits(app, access)
     return app
 
 
@@ -162,7 +163,9 @@ def _problem(error: Exception) -> Problem:
     return Problem(500, "internal error")
 
 
-def _add_limits(app: FastAPI, access: Access) -> None:
+def add_limits(app: FastAPI, access: Access) -> None:
+    """What every request passes before it reaches a path."""
+
     @app.middleware("http")
     async def limited(
         request: Request, proceed: Callable[[Request], Awaitable[Response]]

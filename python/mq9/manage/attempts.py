@@ -1,7 +1,7 @@
 """Limits how often passwords are tried.
 
 Owns counts of attempts by address, and by address and user: behind a proxy all clients have one
-address, and a client that guesses must not keep the others out.
+address, and one who guesses must not keep out those who have come from there before.
 """
 
 import time
@@ -20,11 +20,15 @@ class Attempts:
 
     def __init__(self) -> None:
         self._by_key: dict[Key, deque[float]] = {}
+        self._known: dict[Key, None] = {}
+        """Those who were let in, the latest last: guesses at others' passwords are not theirs."""
 
     def begin(self, address: str, user: str) -> float | None:
         """Note an attempt before it is made; None if it must not be made."""
         now = time.monotonic()
         keys = _keys(address, user)
+        if (address, user) in self._known:
+            keys = keys[:1]
         for key, most in keys:
             found = self._by_key.get(key, ())
             if sum(now - at < _WINDOW_S for at in found) >= most:
@@ -34,6 +38,13 @@ class Attempts:
         if len(self._by_key) > _MAX_KEYS:
             self._forget(now)
         return now
+
+    def note_known(self, address: str, user: str) -> None:
+        """This user was let in."""
+        self._known.pop((address, user), None)
+        self._known[address, user] = None
+        if len(self._known) > _MAX_KEYS:
+            del self._known[next(iter(self._known))]
 
     def forgive(self, address: str, user: str, began: float) -> None:
         """The attempt did not fail."""
@@ -50,4 +61,5 @@ class Attempts:
 
 
 def _keys(address: str, user: str) -> tuple[tuple[Key, int], ...]:
+    """What an attempt counts for, and how often it may: the user first."""
     return ((address, user), _OF_USER), ((address,), _OF_ADDRESS)

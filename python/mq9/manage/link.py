@@ -52,6 +52,9 @@ class Link:
         self._nats: Nats | None = None
         self._lost = asyncio.Event()
         self._opening = asyncio.Lock()
+        self._failures = 0
+        self._failure: Exception = BrokerGoneError()
+        """How often connecting has failed, and why it did last."""
         self.gone_since: float | None = None
         """Since when the broker has not answered, in Unix seconds; None if it does."""
         self.used = time.monotonic()
@@ -63,13 +66,21 @@ class Link:
 
     async def open(self) -> None:
         """Connect; CredentialsError or BrokerGoneError if that fails."""
+        failures = self._failures
         async with self._opening:
             if self._closed:
                 raise BrokerGoneError("the session has ended")
             if self._nats is not None and self._nats.is_connected:
                 return
+            if self._failures != failures:
+                # Another one has just tried, and this one has waited for that.
+                raise type(self._failure)(*self._failure.args)
             await self._drop()
-            await self._connect()
+            try:
+                await self._connect()
+            except (BrokerGoneError, CredentialsError) as error:
+                self._failure, self._failures = error, failures + 1
+                raise
 
     async def _connect(self) -> None:
         connection = Nats()

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mq9.manage.app import make_app
+from mq9.manage.app import add_limits, make_app
 from mq9.manage.connections import Server
 from mq9.manage.metrics import render
 from mq9.manage.settings import Settings
@@ -82,8 +82,12 @@ def _end_with_parent() -> None:
 
 
 def _metrics_alone(app: FastAPI) -> FastAPI:
-    """`/metrics` on a port of its own, for a Prometheus in the same network: asks for nothing."""
+    """`/metrics` on a port of its own, for a Prometheus in the same network: asks for nothing.
+
+    But other web sites are kept out, as from the other port.
+    """
     alone = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    add_limits(alone, app.state.access)
 
     @alone.get("/metrics")
     async def metrics(_request: Request) -> Response:
