@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -54,6 +55,48 @@ def test_a_broker_that_dies_while_the_page_server_lives(tmp_path: Path, open_pag
         finally:
             process.terminate()
             process.wait(10)
+            broker.stop()
+
+
+def test_a_broker_that_hangs_is_told_as_gone(tmp_path: Path, open_page: Open) -> None:
+    """It takes connections and says nothing: several pages are open, and none waits for another."""
+    listen = free_port()
+    broker = start(tmp_path / "broker", "mq9 { management: off }")
+    command = [sys.executable, "-m", "mq9", "manage", "--nats-url", broker.url]
+    with subprocess.Popen([*command, "--listen", f"127.0.0.1:{listen}"]) as process:
+        try:
+            managed = Managed(broker, f"http://127.0.0.1:{listen}", tmp_path)
+            wait_healthy(managed)
+            with managed.mail() as mail:
+                mail.done("MAILBOX.CREATE", {"name": "kept"})
+                mail.deliver("kept", b"still here")
+            with managed.client() as client:
+                until(lambda: client.get("/v1/queues/kept").status_code == 200, "it is known", 30)
+            pages = []
+            for path in ("/queue?name=kept", "/queue?name=kept", "/consumers", "/", "/queues"):
+                watched = open_page(managed)
+                # And nothing else: that it took too long says nothing.
+                watched.expected = ("503",)
+                pages.append(watched.go(path))
+                expect(pages[-1].locator(".live")).to_have_text("Live")
+            broker.signal(signal.SIGSTOP)
+            end = time.monotonic() + 12
+            while time.monotonic() < end:
+                # Rights are asked for again after ten seconds.
+                for page in pages:
+                    page.wait_for_timeout(200)
+                    expect(page.locator(".banner")).to_contain_text("The broker has not answered")
+                    expect(page.locator(".live")).to_have_text("Not connected")
+            expect(pages[0].locator("main")).to_contain_text("still here")
+            broker.signal(signal.SIGCONT)
+            for page in pages:
+                expect(page.locator(".banner")).to_have_count(0, timeout=60_000)
+                expect(page.locator(".live")).to_have_text("Live")
+                page.close()
+        finally:
+            process.terminate()
+            process.wait(10)
+            broker.signal(signal.SIGCONT)
             broker.stop()
 
 

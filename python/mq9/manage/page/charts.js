@@ -55,7 +55,7 @@ export function levels(points, now) {
   const known = points.filter((point) => point.levels);
   const used = [...Array(10).keys()].filter((at) => now[at + 1] || known.some((point) => point.levels[at]));
   if (!used.length) return el('div', { class: 'void note' }, 'Nothing waits.');
-  return el('div', { class: 'sparks' }, used.slice(0, 6).map((at) => {
+  return el('div', { class: 'sparks' }, used.map((at) => {
     const values = known.map((point) => point.levels[at]);
     const most = Math.max(...values, 1);
     const x = (i) => 160 * i / Math.max(values.length - 1, 1), y = (value) => 25 - 23 * value / most;
