@@ -6,7 +6,7 @@ import re
 import httpx
 import pytest
 from tests.mail import Mail
-from tests.manage.conftest import Managed
+from tests.manage.conftest import OPERATORS, Manage, Managed
 from tests.peers import until
 
 LOOKS = (
@@ -81,6 +81,69 @@ def test_steering_is_for_those_who_may(
             assert response.status_code == status, (auth, response.text)
     with guarded.mail("boss") as mail:
         assert len(mail.done("MSG.QUERY.desk", {"since": 0})["messages"]) == 1
+
+
+@pytest.mark.parametrize("by", ["password", "session"])
+@pytest.mark.parametrize("at", range(len(STEERS)), ids=[f"{one} {path}" for one, path, _ in STEERS])
+def test_who_may_steer_does(guarded: Managed, at: int, by: str) -> None:
+    method, path, body = STEERS[at]
+    name = f"{by}{at}"
+    with guarded.mail("boss") as mail:
+        mail.done("MAILBOX.CREATE", {"name": name, "dead_letter": f"{name}.dead"})
+        mail.deliver(name, b"dead")
+        mail.deliver(name, b"one")
+        mail.fetch(name, "readers", num_msgs=1)
+        mail.ack(name, "readers", 0, kind="term")
+    with guarded.client() as boss:
+        if by == "password":
+            boss.auth = ("boss", "boss-pw")
+        else:
+            boss.headers["x-csrf-token"] = sign_in(boss, "boss").json()["csrf"]
+        query = {"queue": name}
+        until(lambda: boss.get("/v1/dead-letters", params=query).json()["total"], "it is listed")
+        if body == {}:
+            # All of this queue.
+            body = query | {"wait": True}
+        response = boss.request(method, path.replace("desk", name), json=body)
+        assert response.status_code == 200, response.text
+
+
+SCRAPER = """{ user: scraper, password: scraper-pw, permissions: { publish: [
+  "$mq9.AI.ADMIN.ACTIVITY", "$mq9.AI.ADMIN.ACCESS"
+] } }"""
+# What the broker is asked for in their name.
+REFUSED = {
+    "/v1/queues/desk",
+    "/v1/queues/desk/messages",
+    "/v1/queues/desk/messages/1",
+    "/v1/dead-letters/desk.dead:0",
+    "/v1/dead-letters?resolved=true",
+    "/v1/agents",
+    "/v1/connections",
+}
+
+
+def test_a_scraper_sees_numbers_and_no_message(manage: Manage) -> None:
+    """One with the two rights that the page on monitoring gives it."""
+    found = manage(OPERATORS.replace("{ user: agent", f"{SCRAPER}\n    {{ user: agent"))
+    with found.mail("boss") as mail:
+        mail.done("MAILBOX.CREATE", {"name": "desk", "dead_letter": "desk.dead"})
+        mail.deliver("desk", b"secret")
+        mail.deliver("desk", b"secret")
+        mail.fetch("desk", "readers", num_msgs=1)
+        mail.ack("desk", "readers", 0, kind="term")
+    with found.client(auth=("boss", "boss-pw")) as boss:
+        until(lambda: boss.get("/v1/dead-letters").json()["total"], "the dead letter is listed")
+        until(lambda: boss.get("/v1/consumers").json()["total"], "the group is listed")
+        nothing = {"reason": "none"}
+        assert boss.post("/v1/dead-letters/replay-all", json=nothing).json()["job"] == 1
+    with found.client(auth=("scraper", "scraper-pw")) as scraper:
+        for path in LOOKS:
+            response = scraper.get(path)
+            assert response.status_code == (403 if path in REFUSED else 200), path
+            assert "secret" not in response.text, path
+        for method, path, body in STEERS:
+            assert scraper.request(method, path, json=body).status_code == 403, path
 
 
 def test_a_session_needs_its_token_for_changes(guarded: Managed) -> None:

@@ -274,3 +274,34 @@ def test_what_cannot_be_is_refused_with_a_problem(api: httpx.Client, name: str) 
 def test_a_body_that_is_too_large_or_of_unknown_length_is_not_read(api: httpx.Client) -> None:
     assert api.post("/v1/queues/a/messages", content=b"x" * (3 << 20)).status_code == 413
     assert api.post("/v1/queues/a/messages", content=iter([b"x"])).status_code == 411
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_a_long_text_that_was_resolved_stays_text(
+    api: httpx.Client, mail: Mail, name: str, before: int
+) -> None:
+    """Its beginning is kept, and may end in the middle of a character."""
+    payload = "x" * before + "\N{GRINNING FACE}" * 5000
+    mail.deliver(name, payload.encode())
+    [entry] = mail.fetch(name, "workers")
+    mail.ack(name, "workers", entry["msg_id"], kind="term")
+    [letter] = letters(api, name, 1)
+    assert api.patch(f"/v1/dead-letters/{letter['id']}", json={"resolved": True}).is_success
+    listed = shown(api, "/v1/dead-letters", resolved="true", queue=name)["dead_letters"]
+    [kept] = [each for each in listed if each["id"] == letter["id"]]
+    assert kept.get("encoding") is None
+    assert payload.startswith(kept["payload"])
+    assert len(kept["payload"].encode()) > (16 << 10) - 4
+
+
+def test_half_a_character_at_the_end_of_a_payload_is_no_text(
+    api: httpx.Client, mail: Mail, name: str
+) -> None:
+    mail.deliver(name, b"broken \xf0\x9f")
+    [entry] = mail.fetch(name, "workers")
+    mail.ack(name, "workers", entry["msg_id"], kind="term")
+    [letter] = letters(api, name, 1)
+    assert api.patch(f"/v1/dead-letters/{letter['id']}", json={"resolved": True}).is_success
+    listed = shown(api, "/v1/dead-letters", resolved="true", queue=name)["dead_letters"]
+    [kept] = [each for each in listed if each["id"] == letter["id"]]
+    assert kept["encoding"] == "base64"

@@ -6,6 +6,7 @@ noted there before it goes: after a crash in between it is still there, and can 
 
 from __future__ import annotations
 
+import codecs
 import json
 import time
 from base64 import b64encode
@@ -270,6 +271,12 @@ class DeadLetters:
             return self._store.send(RESOLVED, note, key=key, ttl_ms=_KEPT_MS)
 
 
+def _beginning(payload: bytes, of_bytes: int) -> str:
+    """A payload as text; if this is its beginning, without a character that was cut in two."""
+    reader = codecs.getincrementaldecoder("utf-8")()
+    return reader.decode(payload, final=len(payload) == of_bytes)
+
+
 def own_headers(block: bytes) -> bytes:
     """What its sender gave it; the id of the first sending is not that of the next."""
     lines = bytes(block).split(b"\r\n")
@@ -296,7 +303,7 @@ def _note(letter: _Letter) -> dict[str, object]:
     message, is_stream = letter.message, bool(letter.stream)
     payload = bytes(message.payload[:_MAX_PAYLOAD])
     try:
-        text: dict[str, object] = {"payload": payload.decode()}
+        text: dict[str, object] = {"payload": _beginning(payload, len(message.payload))}
     except UnicodeDecodeError:
         text = {"payload": b64encode(payload).decode(), "encoding": "base64"}
     told = {"detail": letter.header("error")} if letter.header("error") else {}
