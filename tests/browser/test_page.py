@@ -40,8 +40,9 @@ def test_every_view_fits_and_is_clean(
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(filled: Managed, open_page: Open, theme: str) -> None:
-    watched = open_page(filled, 1440, theme)
+@pytest.mark.parametrize("width", [320, 390, 768, 1440])
+def test_axe_finds_nothing(filled: Managed, open_page: Open, width: int, theme: str) -> None:
+    watched = open_page(filled, width, theme)
     for path in VIEWS.values():
         watched.go(path)
         results = Axe().run(watched.page)
