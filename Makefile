@@ -268,6 +268,10 @@ bench-management: $(DEVELOPED) ## Measure SENDs with the page open and metrics s
 	@.ci/require cargo cc
 	$(BIN)/python benches/management.py $(ARGS)
 
+.PHONY: bench-pages
+bench-pages: $(DEVELOPED) ## Measure how long pages of lists take that management has of a million mailboxes
+	$(BIN)/python benches/pages.py $(ARGS)
+
 .PHONY: faults
 faults: $(DEVELOPED) ## Kill, cut, fill, flip, jump and attack the broker; N=500 kills it 500 times
 	@.ci/require cargo cc

@@ -7,6 +7,7 @@ the same whether there are ten mailboxes or a million. Knows neither the broker 
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,10 @@ _INTEGERS = (
 )
 _FLOATS = ("rate_in", "rate_out", "changed", "weight")
 _COUNTED = ("delivered", "redelivered", "acked", "returned", "dead")
+# So many rows of a list are put in order at a time, and stay so for as long if nothing changes.
+_AHEAD = 1000
+_KEPT_S = 1.0
+_MOST_KEPT = 32
 _WEIGHTS = {"growing": 3e15, "drains": 2e15, "steady": 1e15}
 _NOBODY = 4e15
 
@@ -49,6 +54,8 @@ class Mirror:
         self._looked = 0.0
         self._order = Order()
         self._texts = Texts()
+        self._changes = 0
+        self._kept: dict[tuple[str, str, Kind | None], _Kept] = {}
         self._is_used = np.zeros(0, bool)
         self._past: Mirror | None = None
         self._is_new_life = False
@@ -80,6 +87,7 @@ class Mirror:
     def apply(self, rows: Iterable[Mapping[str, Any]], gone: Iterable[int] = ()) -> None:
         """Rows have changed since the last look; mailboxes of other places are gone."""
         now = time.time()
+        self._changes += 1
         for place in gone:
             self._remove(place)
         for row in rows:
@@ -188,6 +196,7 @@ class Mirror:
 
     def _look_at(self, place: int, now: float) -> None:
         """What follows from a queue's groups."""
+        self._changes += 1
         groups = self._by_place.get(place, ())
         in_flight = sum(group.ack_pending for group in groups)
         self.totals["in_flight"] += in_flight - int(self._integers["in_flight"][place])
@@ -379,6 +388,23 @@ class Mirror:
 
         `sort` is one of SORTS; with a `-` before it, smallest first, or z to a.
         """
+        last = offset + limit
+        if last > _AHEAD:
+            found, total = self._find(search, sort, kind, offset, limit)
+            return [self.row(place) for place in found], total
+        # Many pages are open, and each asks again after a while.
+        asked, now = (search, sort, kind), time.time()
+        kept = self._kept.get(asked)
+        if kept is None or kept.changes != self._changes or abs(now - kept.since) > _KEPT_S:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            found, total = self._find(search, sort, kind, 0, _AHEAD)
+            kept = self._kept[asked] = _Kept(self._changes, now, found, total)
+        return [self.row(place) for place in kept.places[offset:last]], kept.total
+
+    def _find(
+        self, search: str, sort: str, kind: Kind | None, offset: int, limit: int
+    ) -> tuple[list[int], int]:
         places = self._matching(search)
         if kind is not None:
             places = places[(self._integers["is_stream"][places] == 1) == (kind == "stream")]
@@ -389,11 +415,11 @@ class Mirror:
             if total < self.count:
                 among = np.zeros(len(self._is_used), bool)
                 among[places] = True
-            found = self._order.part(offset, limit, reverse=reverse, among=among)
-        else:
-            column = self._column(key)[places]
-            found = places[top(column, offset, limit, smallest=reverse)].tolist()
-        return [self.row(place) for place in found], total
+            # Having found all, it looks no further.
+            limit = min(limit, total)
+            return self._order.part(offset, limit, reverse=reverse, among=among), total
+        column = self._column(key)[places]
+        return places[top(column, offset, limit, smallest=reverse)].tolist(), total
 
     def named(self, names: Iterable[str]) -> list[int]:
         """Places of the mailboxes and streams with these names."""
@@ -442,6 +468,16 @@ class Mirror:
         """Places of the names with `search` in them."""
         wanted = search.strip()
         return self._texts.find(wanted) if wanted else np.flatnonzero(self._is_used)
+
+
+@dataclass(slots=True, frozen=True)
+class _Kept:
+    """The first places of a list, in order, as of a change."""
+
+    changes: int
+    since: float
+    places: list[int]
+    total: int
 
 
 def _key(name: str, is_stream: int) -> str:

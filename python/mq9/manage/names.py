@@ -130,18 +130,19 @@ class Texts:
             first = number * _BLOCK
             names = self._names[first : first + _BLOCK]
             encoded = [name.encode("utf-8", "replace") for name in names]
-            lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-            block = self._blocks[number] = b"\n".join(encoded), np.cumsum(lengths + 1)
-        text, ends = block
-        hits: list[int] = []
-        at = text.find(wanted)
-        while at >= 0:
-            hits.append(at)
-            end = text.find(b"\n", at)
-            at = text.find(wanted, end + 1) if end >= 0 else -1
-        if not hits:
+            lengths = np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1
+            starts = np.cumsum(lengths) - lengths
+            block = self._blocks[number] = b"\n".join([*encoded, b""]), starts
+        text, starts = block
+        if wanted not in text:
             return _NONE
-        return np.searchsorted(ends, np.array(hits, np.int64), side="right") + number * _BLOCK
+        if wanted:
+            # No text has this byte; one pass, however many names have what is wanted.
+            text = text.replace(wanted, b"\xff" * len(wanted))
+            is_hit = np.logical_or.reduceat(np.frombuffer(text, np.uint8) == 0xFF, starts)
+        else:
+            is_hit = np.ones(len(starts), bool)
+        return is_hit.nonzero()[0] + number * _BLOCK
 
 
 def top(values: npt.NDArray[np.generic], offset: int, limit: int, *, smallest: bool) -> Places:
