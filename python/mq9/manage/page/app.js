@@ -3,7 +3,7 @@
 import { Refused, ServerGone, get, maySteer, readSession, session, signIn, signOut } from './api.js';
 import { help } from './dialogs.js';
 import { el, icon, morphChildren } from './dom.js';
-import { clock, count, duration, settings, shown } from './format.js';
+import { brief, clock, count, duration, settings, shown } from './format.js';
 import { empty, head, panel } from './parts.js';
 import { say } from './payload.js';
 import { agents } from './views/agents.js';
@@ -168,7 +168,7 @@ function links(words) {
     const n = counted && page.state ? page.state.counts[counted] : null;
     const hot = counted === 'dead_letters' && n > 0;
     return el('a', { href: path, class: TABS[path] ? 'tabbed' : null, 'aria-current': path === here ? 'page' : null }, icon(picture), words?.[path] || word,
-      n == null ? null : el('span', { class: `count ${hot ? 'hot' : ''}` }, count(n)));
+      n == null ? null : el('span', { class: `count ${hot ? 'hot' : ''}`, title: count(n) }, brief(n)));
   });
 }
 

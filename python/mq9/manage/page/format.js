@@ -16,6 +16,8 @@ export function count(n) {
   if (n == null) return '–';
   return n < 1e6 ? Math.round(n).toLocaleString('en-US') : `${(n / 1e6).toFixed(n < 1e7 ? 1 : 0)} M`;
 }
+// Where there is little room; never more than there are.
+export const brief = (n) => (n < 1e4 || n >= 1e6 ? count(n) : `${Math.floor(n / 1000)} k`);
 export const whole = (n) => (n == null ? '–' : Math.round(n).toLocaleString('en-US'));
 export const rate = (n) => (n == null ? '–' : n === 0 ? '0' : n < 10 ? n.toFixed(1) : count(n));
 // Milliseconds, as short as they can be told apart.
