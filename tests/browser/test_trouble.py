@@ -173,6 +173,25 @@ def test_one_message_is_deleted_and_no_other(manage: Manage, open_page: Open) ->
     assert actions(managed) == ["delete message: done"]
 
 
+def test_letters_that_no_list_has_are_told(manage: Manage, open_page: Open) -> None:
+    """Of more than 100,000 the older ones: the page must not show a part as if it were all."""
+    managed = manage()
+    filled(managed, letters=2)
+    page = open_page(managed).page
+
+    def add(route: Route) -> None:
+        told = route.fetch()
+        found = told.json()
+        assert (found["total"], found["unlisted"]) == (2, 0)
+        route.fulfill(response=told, json=found | {"total": 100_009, "unlisted": 100_007})
+
+    page.route("**/v1/dead-letters/reasons", add)
+    page.goto(f"{managed.url}/dead-letters")
+    expect(page.get_by_role("heading", name="100,009 dead letters")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("100,007 more, older than these, are not listed")
+    page.unroute_all(behavior="ignoreErrors")
+
+
 def test_a_view_that_takes_long_shows_that_it_loads(manage: Manage, open_page: Open) -> None:
     managed = manage()
     filled(managed)

@@ -79,7 +79,7 @@ async def reasons(request: Request, _person: Looker) -> models.Reasons:
     """How many dead letters there are for each reason and queue."""
     letters = follower_of(request).letters
     found = [models.Reason(**each) for each in letters.reasons()]
-    return models.Reasons(reasons=found, total=letters.count())
+    return models.Reasons(reasons=found, total=letters.count(), unlisted=letters.unlisted)
 
 
 @router.get("/v1/dead-letters/jobs/{number}")

@@ -129,6 +129,8 @@ class Reasons(BaseModel):
 
     reasons: list[Reason]
     total: int
+    unlisted: int = 0
+    """Of these, letters that no list has: older than the newest 100,000, or not read yet."""
 
 
 class Input(BaseModel):

@@ -59,7 +59,7 @@ function letters(data, context) {
     el('p', { class: 'note second' }, plural(data.total, 'letter'), queue ? [' from ', el('code', null, shown(queue))] : null)),
   context.steers && !resolved && data.total ? el('button', { type: 'button', class: 'button small main', disabled: !context.canChange || busy, onclick: () => replay({ queue, reason }, data.total, started) }, icon('replay'), `Replay ${count(data.total)}…`) : null,
   context.steers && !resolved && data.total ? el('button', { type: 'button', class: 'button small', disabled: !context.canChange || busy, onclick: () => purgeLetters({ queue, reason }, data.total, started) }, `Purge ${count(data.total)}…`) : null],
-  progress(context),
+  progress(context), resolved || !data.unlisted ? null : el('p', { class: 'foot' }, `${count(data.unlisted)} more, older than these, are not listed yet. Replay and purge leave them out; they come here when there is room.`),
   rows.length ? table('Dead letters', [['From'], ['Message', 'number'], ['Priority'], ['Tries', 'number'], ['Failed', 'number'], [resolved ? 'How' : 'Size', 'number']], rows) : empty('None here'),
   pages(data.total, rows.length, context));
 }
@@ -97,7 +97,7 @@ export const deadLetters = {
     if (letter && resolved !== 'true') letter = await get(path('dead-letters', letter.id), { preview: FIRST }, signal).catch(() => null);
     const { job } = context.held;
     if (job && !job.done) context.held.job = await get(path('dead-letters', 'jobs', job.job), {}, signal).catch(() => null);
-    return { letters: listed, total: found.total, reasons: all.reasons, open: all.total, letter };
+    return { letters: listed, total: found.total, reasons: all.reasons, open: all.total, unlisted: all.unlisted, letter };
   },
   draw(data, context) {
     const resolved = context.query.resolved === 'true';
