@@ -6,6 +6,7 @@
 //! back. What was returned comes back when whoever returned it said, over restarts as well.
 
 mod codec;
+mod finished;
 mod policy;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use codec::ConsumerSnapshot;
 pub use policy::{AckPolicy, ConsumerPolicy, MAX_POLICY, MAX_TEXT};
 
+use self::finished::{End, Finished};
 use crate::mailbox::{ById, SubjectIx};
 use crate::nats;
 
@@ -80,6 +82,8 @@ pub struct Consumer {
     returned: BTreeMap<u64, u64>,
     /// Which connection holds a message that was given more than once. Volatile.
     holders: BTreeMap<u64, u64>,
+    /// Messages that it has done with after others held them.
+    finished: Finished,
     wanted: Vec<u8>,
 }
 
@@ -112,6 +116,7 @@ impl Consumer {
             next_place: QUEUED,
             returned: BTreeMap::new(),
             holders: BTreeMap::new(),
+            finished: Finished::default(),
             wanted: Vec::new(),
         }
     }
@@ -252,6 +257,7 @@ impl Consumer {
         self.returned.clear();
         self.holders.clear();
         self.given_up.clear();
+        self.finished = Finished::default();
         self.next = self.next.max(next);
         self.last = self.next;
         self.floor = self.delivered();
@@ -301,9 +307,19 @@ impl Consumer {
     }
 
     /// Whether somebody else was given a message after this connection was given it for the n-th time.
+    /// That the message is done with by now changes nothing.
     pub fn is_late(&self, msg_id: u64, count: u32, conn: u64) -> bool {
-        self.out.get(msg_id).is_some_and(|out| count < out.count)
-            && self.holders.get(&msg_id) != Some(&conn)
+        let (last, holder) = match (self.out.get(msg_id), self.finished.get(msg_id)) {
+            (Some(out), _) => (out.count, self.holders.get(&msg_id).copied()),
+            (None, Some(End::Done { count, holder })) => (count, holder),
+            _ => return false,
+        };
+        count < last && holder != Some(conn)
+    }
+
+    /// Whether nobody has done with a message before it became a dead letter.
+    pub fn is_dead_letter(&self, msg_id: u64) -> bool {
+        self.finished.get(msg_id) == Some(End::DeadLetter)
     }
 
     /// It has done with a message; false if that was not out.
@@ -320,6 +336,13 @@ impl Consumer {
         true
     }
 
+    /// A message was delivered as often as allowed, and is a dead letter from now on.
+    pub fn apply_moved(&mut self, msg_id: u64) {
+        if self.apply_done(msg_id) {
+            self.finished.note(msg_id, End::DeadLetter);
+        }
+    }
+
     /// A message will not be given again, though nobody has done with it: the floor stays.
     pub fn apply_given_up(&mut self, msg_id: u64) {
         if self.take(msg_id).is_some_and(|out| out.count > 1) {
@@ -331,7 +354,10 @@ impl Consumer {
         let out = self.out.remove(msg_id)?;
         self.redelivered -= usize::from(out.count > 1);
         self.returned.remove(&msg_id);
-        self.holders.remove(&msg_id);
+        let holder = self.holders.remove(&msg_id);
+        if out.count > 1 {
+            self.finished.note(msg_id, End::Done { count: out.count, holder });
+        }
         self.end_wait(msg_id, out.back);
         Some(out)
     }
@@ -449,6 +475,7 @@ impl Consumer {
         }
         assert!(self.floor.consumer <= self.given && self.floor.stream <= self.next, "the floor");
         assert!(self.last <= self.next, "the last delivery");
+        self.finished.check_invariants();
     }
 }
 

@@ -13,6 +13,10 @@ pub const ACK: &[u8] = b"$JS.ACK.";
 
 /// Told to a connection whose message another was given since. Clients take 503 for an error.
 const LATE: &str = "503 Delivered Again";
+/// Told to whoever speaks of a message that has become a dead letter.
+const DEAD_LETTER: &str = "503 Dead Letter";
+/// Most bytes that are kept of the reason for which a message is terminated.
+const MOST_REASON: usize = 1024;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -33,12 +37,19 @@ fn parse(payload: &[u8]) -> Option<Said<'_>> {
         b"+WPI" => ConsumerAck::Progress,
         _ if payload.starts_with(b"+NXT") => return Some(Said::Next(&payload[4..])),
         _ if payload.starts_with(b"-NAK") => ConsumerAck::Return(delay_ms(&payload[4..])),
-        _ if payload.starts_with(b"+TERM") => {
-            let reason = String::from_utf8_lossy(&payload[5..]).trim().to_owned();
-            ConsumerAck::Terminate(reason)
-        }
+        _ if payload.starts_with(b"+TERM") => ConsumerAck::Terminate(reason(&payload[5..])),
         _ => return None,
     }))
+}
+
+/// The reason for which a message is terminated, cut between two characters.
+fn reason(text: &[u8]) -> String {
+    let text = text.trim_ascii();
+    let mut end = text.len().min(MOST_REASON);
+    while end > 0 && text.get(end).is_some_and(|byte| byte & 0xc0 == 0x80) {
+        end -= 1;
+    }
+    String::from_utf8_lossy(&text[..end]).trim().to_owned()
 }
 
 fn delay_ms(text: &[u8]) -> Option<u64> {
@@ -99,6 +110,9 @@ impl JetStream {
         match (said, acked) {
             (_, Ok(Acked::Late)) if wants_to_know => {
                 self.status(call.cid, call.reply, store.end(), LATE);
+            }
+            (_, Ok(Acked::DeadLetter)) if wants_to_know => {
+                self.status(call.cid, call.reply, store.end(), DEAD_LETTER);
             }
             (Some(Said::Next(request)), _) => {
                 self.pull_from(store, key, request, call, now, listeners);

@@ -49,7 +49,7 @@ pub struct Delivery {
     pub count: u32,
     /// The connection that says it.
     pub conn: u64,
-    /// It waits for an answer: if others hold the message by now, it is told.
+    /// It waits for an answer: if others were given the message since, it is told.
     pub wants_to_know: bool,
 }
 
@@ -60,6 +60,8 @@ pub enum Acked {
     Heard,
     /// Another connection was given the message since: nothing has changed.
     Late,
+    /// The message has become a dead letter: nothing has changed.
+    DeadLetter,
     /// The message was never given to the consumer.
     NeverGiven,
 }
@@ -81,6 +83,9 @@ impl Store {
             return Ok(Acked::NeverGiven);
         }
         let moves_it = matches!(ack, ConsumerAck::Return(_) | ConsumerAck::Progress);
+        if slot.consumer.is_dead_letter(msg_id) {
+            return Ok(Acked::DeadLetter);
+        }
         let is_late = slot.consumer.is_late(msg_id, of.count, of.conn);
         if is_late && (moves_it || of.wants_to_know) {
             return Ok(Acked::Late);

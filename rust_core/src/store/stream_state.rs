@@ -167,10 +167,10 @@ impl State {
         for run in runs {
             // A record may name any number of messages; those that are out are few.
             for msg_id in slot.consumer.out_within(run.first, u64::from(run.len)) {
-                if done.cause == cause::MAX_DELIVER {
-                    slot.consumer.apply_given_up(msg_id);
-                } else {
-                    slot.consumer.apply_done(msg_id);
+                match done.cause {
+                    cause::MAX_DELIVER => slot.consumer.apply_given_up(msg_id),
+                    cause::MOVED => slot.consumer.apply_moved(msg_id),
+                    _ => drop(slot.consumer.apply_done(msg_id)),
                 }
             }
         }

@@ -14,7 +14,7 @@ use mq9_sim::SimDisk;
 
 use crate::driver::{Driver, START};
 use crate::push::say;
-use crate::streams::{Heard, ask, consumer, heard, messages, publish, pull, stream};
+use crate::streams::{Heard, acknowledged, ask, consumer, heard, messages, publish, pull, stream};
 
 const OPTIONS: Options = Options {
     segment_bytes: 4096,
@@ -111,6 +111,46 @@ fn a_message_that_was_delivered_too_often_becomes_a_dead_letter() {
     assert!(told.payload.contains("\"dead_letter\":\"mq.dlq.mq.a\""), "{told:?}");
     driver.pass_ms(600_000);
     assert_eq!((pulled(&mut driver, id).len(), dead(&mut driver, id).len()), (0, 1));
+}
+
+#[test]
+fn what_became_a_dead_letter_is_not_confirmed_as_done() {
+    for retention in ["", ",\"retention\":\"workqueue\""] {
+        let mut driver = Driver::with_streams();
+        let id = driver.client();
+        stream(&mut driver, id, "MQ", &format!(",\"subjects\":[\"mq.a\"]{retention}"));
+        stream(&mut driver, id, "DEAD", GRAVE);
+        let config = format!(",\"max_deliver\":1,\"ack_wait\":1000000000{PREFIX}");
+        consumer(&mut driver, id, "MQ", "c", &config);
+        publish(&mut driver, id, "mq.a", "", "work");
+        let given = pulled(&mut driver, id).remove(0);
+        driver.pass_ms(1_000);
+        for said in ["+ACK", "+TERM", "-NAK", "+WPI"] {
+            let told = acknowledged(&mut driver, id, &given.reply, said);
+            assert_eq!(told, "503 Dead Letter", "{said}");
+        }
+        assert_eq!(dead(&mut driver, id).len(), 1);
+    }
+}
+
+#[test]
+fn a_long_reason_is_cut() {
+    let mut driver = Driver::with_streams();
+    let id = driver.client();
+    queue(&mut driver, id);
+    say(&mut driver, id, "SUB $JS.EVENT.ADVISORY.CONSUMER.> 9\r\n");
+    publish(&mut driver, id, "mq.a", "", "work");
+    let given = pulled(&mut driver, id).remove(0);
+    // One byte, then characters of two: the cut is between two of them.
+    let reason = format!("x{}", "é".repeat(100_000));
+    publish(&mut driver, id, &given.reply, "", &format!("+TERM {reason}"));
+    let told = heard(&mut driver, id);
+    let [told] = told.as_slice() else { panic!("{} advisories", told.len()) };
+    assert!(told.payload.len() < 2_000, "{}", told.payload.len());
+    let letters = dead(&mut driver, id);
+    let error = &history(&letters[0])["error"];
+    assert_eq!(*error, format!("x{}", "é".repeat(511)));
+    assert!(told.payload.contains(&format!("\"reason\":\"{error}\"")), "{}", told.payload);
 }
 
 #[test]

@@ -163,6 +163,60 @@ fn who_no_longer_holds_a_message_is_told_so_and_changes_nothing() {
     assert!(info.contains("\"num_ack_pending\":0"), "{info}");
 }
 
+/// What a client is told of an acknowledgement with a reply.
+pub fn acknowledged(driver: &mut Driver, id: ConnId, subject: &str, said: &str) -> String {
+    publish(driver, id, subject, &format!("in{id}.ack"), said);
+    let told = heard(driver, id);
+    assert_eq!(told.len(), 1, "{said}: {told:?}");
+    told[0].status().to_owned()
+}
+
+#[test]
+fn who_is_late_is_told_so_after_another_has_finished_the_message() {
+    let mut driver = Driver::with_streams();
+    let (first, second) = (driver.client(), driver.client());
+    stream(&mut driver, first, "S", ",\"retention\":\"workqueue\"");
+    consumer(&mut driver, first, "S", "c", ",\"ack_wait\":1000000000");
+    for end in ["+ACK", "+TERM"] {
+        publish(&mut driver, first, "S", "", "work");
+        let given = pull(&mut driver, first, "S.c", "").remove(0);
+        driver.pass_ms(1_000);
+        let again = pull(&mut driver, second, "S.c", "").remove(0);
+        assert_eq!(acknowledged(&mut driver, second, &again.reply, end), "");
+        for said in ["+ACK", "+TERM", "-NAK", "+WPI", ""] {
+            let told = acknowledged(&mut driver, first, &given.reply, said);
+            assert_eq!(told, "503 Delivered Again", "{said}");
+        }
+        // Whoever finished it may say so again, from another connection as well: its answer may have been lost.
+        let third = driver.client();
+        assert_eq!(acknowledged(&mut driver, second, &again.reply, "+ACK"), "");
+        assert_eq!(acknowledged(&mut driver, second, &given.reply, "+ACK"), "");
+        assert_eq!(acknowledged(&mut driver, third, &again.reply, "+ACK"), "");
+    }
+}
+
+#[test]
+fn who_is_late_is_told_so_while_others_finish_many_messages() {
+    let mut driver = Driver::with_streams();
+    let (first, second) = (driver.client(), driver.client());
+    stream(&mut driver, first, "S", "");
+    consumer(&mut driver, first, "S", "c", ",\"ack_wait\":1000000000,\"max_ack_pending\":-1");
+    for _ in 0..1_000 {
+        publish(&mut driver, first, "S", "", "work");
+    }
+    let given = pull(&mut driver, first, "S.c", "{\"batch\":1000}");
+    driver.pass_ms(1_000);
+    let again = pull(&mut driver, second, "S.c", "{\"batch\":1000}");
+    assert_eq!((given.len(), again.len()), (1_000, 1_000));
+    for message in &again {
+        publish(&mut driver, second, &message.reply, "", "+ACK");
+    }
+    for message in [&given[0], &given[999]] {
+        let told = acknowledged(&mut driver, first, &message.reply, "+ACK");
+        assert_eq!(told, "503 Delivered Again");
+    }
+}
+
 #[test]
 fn a_long_purge_is_answered_when_all_is_gone_and_holds_up_nobody() {
     let mut driver = Driver::with_streams();
