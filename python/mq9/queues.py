@@ -47,6 +47,7 @@ _POLL_S = 5.0
 _PAUSE_S = 1.0
 _LEAST_BEAT_S = 0.2
 _TURNS = 20
+_CONSUMER_EXISTS = 10148
 
 Handler = TypeVar("Handler", bound=Callable[["Task"], object])
 
@@ -198,6 +199,7 @@ class MQClient:
         self._nats: Nats | None = None
         self._work: list[_Work] = []
         self._stopping = asyncio.Event()
+        self._refused: InvalidField | None = None
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -307,7 +309,8 @@ class MQClient:
 
         The group is a durable consumer of the stream. Where it is not there yet it is made, with
         `ack_wait` seconds to acknowledge, `max_deliver` deliveries, and `dead_letters` in front of
-        the subject under which a task is kept that is given up. A handler that is no `async def`
+        the subject under which a task is kept that is given up. Where it is there, it must take
+        just this subject: otherwise `run` ends with InvalidField. A handler that is no `async def`
         runs in a thread.
         """
         if not group or any(each in group for each in ".*> \t\r\n/\\"):
@@ -335,9 +338,12 @@ class MQClient:
         if not self._work:
             raise InvalidField("nothing to do: decorate a handler with subscribe(...)")
         self._stopping.clear()
+        self._refused = None
         async with asyncio.TaskGroup() as tasks:
             for work in self._work:
                 tasks.create_task(self._follow(work))
+        if self._refused is not None:
+            raise self._refused
 
     def stop(self) -> None:
         """Take no more tasks."""
@@ -400,6 +406,10 @@ class MQClient:
             messages = await self._unless_stopped(source)
         except (nats.errors.TimeoutError, TimeoutError):
             return source, None
+        except InvalidField as error:
+            self._refused = error
+            self.stop()
+            return None, None
         except (nats.errors.Error, nats.js.errors.Error, BrokerUnavailable, OSError) as error:
             _log.warning("%s: %s", work.subject, _words(error))
             if source is not None:
@@ -436,10 +446,29 @@ class MQClient:
         try:
             info = await stream.consumer_info(name, work.group)
         except nats.js.errors.NotFoundError:
-            info = await stream.add_consumer(name, work.wanted)
+            await self._create_consumer(stream, name, work)
+            info = await stream.consumer_info(name, work.group)
         config: ConsumerConfig | None = info.config
         assert config is not None
+        taken = [config.filter_subject] if config.filter_subject else config.filter_subjects
+        if not taken:
+            taken = (await stream.stream_info(name)).config.subjects or []
+        if taken != [work.subject]:
+            raise InvalidField(
+                f"group {work.group} takes the tasks of {', '.join(taken)}, not of {work.subject}:"
+                " each subject needs a group of its own"
+            )
         return config
+
+    async def _create_consumer(self, stream: JetStreamContext, name: str, work: _Work) -> None:
+        """Creates the consumer; one that others create meanwhile stays as it is."""
+        wanted = {"stream_name": name, "config": work.wanted.as_dict(), "action": "create"}
+        subject = f"{stream._prefix}.CONSUMER.DURABLE.CREATE.{name}.{work.group}"
+        try:
+            await stream._api_request(subject, json.dumps(wanted).encode(), timeout=self._timeout)
+        except nats.js.errors.APIError as error:
+            if error.err_code != _CONSUMER_EXISTS:
+                raise
 
     async def _handle(
         self,

@@ -232,6 +232,59 @@ async def test_members_of_a_group_share(mq: MQClient, server: Server) -> None:
     assert sorted(seen) == list(range(30))
 
 
+async def test_a_group_takes_the_tasks_of_one_subject(mq: MQClient, server: Server) -> None:
+    connection = await nats.connect(server.url)
+    await connection.jetstream().add_consumer(
+        "MQ", ConsumerConfig(durable_name="workers", filter_subject="mq.a")
+    )
+    await connection.close()
+    await mq.publish("mq.a", {"data": 1})
+
+    @mq.subscribe("mq.b", group="workers")
+    async def handle(task: Task) -> None:
+        raise AssertionError(f"{task} is another handler's")
+
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(InvalidField, match=r"workers takes the tasks of mq\.a, not of mq\.b"):
+            await mq.run()
+    assert await waiting(server) == 1
+
+
+async def test_of_two_handlers_in_a_new_group_one_is_refused(mq: MQClient) -> None:
+    for subject in ("mq.a", "mq.b"):
+
+        @mq.subscribe(subject, group="workers")
+        async def handle(task: Task, subject: str = subject) -> None:
+            assert task.subject == subject
+
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(InvalidField, match=r"workers takes the tasks of mq\.[ab], not of mq"):
+            await mq.run()
+
+
+@pytest.mark.parametrize("subject", ["mq.>", "mq.a"])
+async def test_a_group_without_a_filter_takes_all_tasks(
+    mq: MQClient, server: Server, subject: str
+) -> None:
+    connection = await nats.connect(server.url)
+    await connection.jetstream().add_consumer("MQ", ConsumerConfig(durable_name="workers"))
+    await connection.close()
+    await mq.publish("mq.b", {"data": 1})
+    done = asyncio.Event()
+
+    @mq.subscribe(subject, group="workers")
+    async def handle(task: Task) -> None:
+        assert (task.subject, subject) == ("mq.b", "mq.>")
+        done.set()
+
+    if subject == "mq.>":
+        await work(mq, done)
+        return
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(InvalidField, match=r"takes the tasks of mq\.>, not of mq\.a"):
+            await mq.run()
+
+
 async def test_whoever_has_stopped_is_given_nothing_more(mq: MQClient, server: Server) -> None:
     @mq.subscribe("mq.a", group="workers", max_deliver=1)
     async def handle(task: Task) -> None:
