@@ -41,13 +41,14 @@ _DUE = "mq9-due-time"
 
 _log = logging.getLogger("mq9.queues")
 
-_BLANK = re.compile(r"\s")
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _POLL_S = 5.0
 _PAUSE_S = 1.0
 _LEAST_BEAT_S = 0.2
 _TURNS = 20
 _CONSUMER_EXISTS = 10148
+_INBOX = "_INBOX"
+_WORDS = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 
 Handler = TypeVar("Handler", bound=Callable[["Task"], object])
 
@@ -118,12 +119,15 @@ class Task:
     async def respond(self, data: object) -> bool:
         """Answers whoever waits for it in `MQClient.request`; False if nobody asked.
 
-        Whoever sent the task chose where the answer goes. Subjects that begin with `$` are commands
-        of the server, which a worker does not give for others: no answer goes there.
+        An answer goes to inboxes only: those of NATS, and those of this client's `inbox_prefix`.
         """
         message = self.message
         inbox = (message.headers or {}).get(REPLY_TO) if message is not None else None
-        if message is None or not inbox or inbox.startswith("$") or _BLANK.search(inbox):
+        if message is None or not inbox:
+            return False
+        own = bytes(message._client._inbox_prefix).decode()
+        if not inbox.startswith((f"{_INBOX}.", f"{own}.")) or not _WORDS.fullmatch(inbox):
+            _log.warning("%s: %s is no inbox, so it gets no answer", self.subject, inbox)
             return False
         await message._client.publish(inbox, json.dumps(data).encode())
         return True

@@ -186,6 +186,41 @@ async def test_a_task_makes_its_worker_give_no_command(
         assert answered == [False]
         assert [message.text for message in await client.query("victim", limit=1)] == ["kept"]
         assert await waiting(server) == 0
+@pytest.mark.parametrize("inbox", ["mq.b", "_INBOX.x y", "_INBOX", "_INBOX.>", "other.x"])
+async def test_an_answer_goes_to_inboxes_only(mq: MQClient, server: Server, inbox: str) -> None:
+    connection = await nats.connect(server.url)
+    heard = await connection.subscribe(">")
+    await connection.flush()
+    await mq.publish("mq.a", {"data": 1}, headers={"Hanzo-Reply-To": inbox})
+    done = asyncio.Event()
+
+    @mq.subscribe("mq.a", group="workers")
+    async def handle(task: Task) -> None:
+        assert not await task.respond("told")
+        done.set()
+
+    await work(mq, done)
+    await connection.flush()
+    came = [await heard.next_msg() for _ in range(heard.pending_msgs)]
+    assert not [message.subject for message in came if b"told" in message.data]
+    await connection.close()
+
+
+@pytest.mark.usefixtures("mq")
+async def test_an_answer_goes_to_inboxes_of_a_chosen_prefix(server: Server) -> None:
+    async with (
+        MQClient(server.url, inbox_prefix="_INBOX_team") as asker,
+        MQClient(server.url, inbox_prefix="_INBOX_team") as worker,
+    ):
+
+        @worker.subscribe("mq.a", group="workers")
+        async def answer(task: Task) -> None:
+            assert await task.respond(task.data + 1)
+
+        running = asyncio.create_task(worker.run())
+        assert await asker.request("mq.a", {"data": 1}, wait=20) == 2
+        worker.stop()
+        await running
 
 
 async def test_a_request_that_nobody_answers_ends(mq: MQClient, server: Server) -> None:
