@@ -165,6 +165,10 @@ class StreamCheck:
             if sequence in dead:
                 self._wrong("buried twice", f"{name}: {sequence} ({uid}) has two dead letters")
             dead.add(sequence)
+            done = any(sequence in taker.done for taker in stream.takers.values())
+            if done and sequence not in stream.given_up:
+                what = f"{name}: {sequence} ({uid}) is a dead letter"
+                self._wrong("in both", f"{what}, though its acknowledgement was confirmed")
         for sequence in stream.given_up | stream.dead:
             if sequence not in dead:
                 self._wrong("lost", f"{name}: the dead letter of {sequence} is not there")
@@ -216,6 +220,11 @@ class StreamCheck:
         what = f"{name}/{consumer}: {pending} pending and {ack_pending} given out"
         if not least <= pending + ack_pending <= most:
             self._wrong("miscounted", f"{what}, and there are {least} to {most}")
+        # A delivery that nobody has seen may have been made. One that somebody has seen has been.
+        if pending > (unseen := len(wanted - taker.done - taker.counts.keys())):
+            self._wrong("miscounted", f"{what}, and {unseen} were never given")
+        if ack_pending < (seen := len(wanted_still & taker.counts.keys())):
+            self._wrong("miscounted", f"{what}, and {seen} were given and are open")
         if open_below := [each for each in wanted_still if each <= floor]:
             self._wrong("miscounted", f"{what}: the floor is {floor} above {open_below[0]}")
 

@@ -34,6 +34,31 @@ SOUND = {
     "given again": [*STREAM, *STORED, given(), given(2)],
     "an open acknowledgement has counted": [*STREAM, *STORED, given(), *DONE, look()],
     "or not": [*STREAM, *STORED, given(), *DONE, look([1, 7, 70]), given(2)],
+    "given out": [*STREAM, *STORED, given(), look([1, 7, 70]), ["counted", "s", "c", 0, 1, 0]],
+    "given out to somebody who died": [
+        *STREAM,
+        *STORED,
+        look([1, 7, 70]),
+        ["counted", "s", "c", 0, 1, 0],
+    ],
+    "a power cut forgot that it was given out": [
+        *STREAM,
+        *STORED,
+        given(),
+        ["forgot"],
+        look([1, 7, 70]),
+        ["counted", "s", "c", 1, 0, 0],
+    ],
+    "ended by its worker": [
+        *STREAM,
+        *STORED,
+        given(),
+        *DONE,
+        ["given up", "s", [1]],
+        ["done for good", "s", "c", [1]],
+        ["dead", "s", [[1, 7, 70]]],
+        look(),
+    ],
     "gone": [*STREAM, *STORED, given(), *GOOD, look(), ["counted", "s", "c", 0, 0, 1], ["ended"]],
     "kept": [*KEPT, *STORED, given(), *GOOD, look([1, 7, 70]), ["counted", "s", "c", 0, 0, 1]],
     "dead": [*STREAM, *STORED, given(), ["dead", "s", [[1, 7, 70]]], look(), ["ended"]],
@@ -74,6 +99,7 @@ DEAD_WRONG: dict[str, tuple[str, list[Event]]] = {
     "twice": ("buried twice", [["dead", "s", [[1, 7, 70], [1, 7, 70]]]]),
     "given up and not there": ("lost", [["given up", "s", [1]], ["dead", "s", []]]),
     "there no more": ("lost", [["dead", "s", [[1, 7, 70]]], ["dead", "s", []]]),
+    "done": ("in both", [given(), *GOOD, ["dead", "s", [[1, 7, 70]]]]),
     "other bytes": ("changed", [["dead", "s", [[1, 7, 71]]]]),
 }
 
@@ -91,6 +117,21 @@ def test_control_a_broken_promise_is_found(rule: str) -> None:
 @pytest.mark.parametrize("name", MISCOUNTED)
 def test_control_a_wrong_count_is_found(name: str) -> None:
     assert broken([*STREAM, *STORED, look([1, 7, 70]), MISCOUNTED[name]]) == {"miscounted"}
+
+
+@pytest.mark.parametrize("counts", [(1, 0), (1, 1), (0, 0)])
+def test_control_a_message_that_was_given_out_is_not_to_come(counts: tuple[int, int]) -> None:
+    events = [*STREAM, *STORED, given(), look([1, 7, 70]), ["counted", "s", "c", *counts, 0]]
+    assert broken(events) == {"miscounted"}
+
+
+def test_control_each_number_is_held_by_itself() -> None:
+    sent = [["publish", "s", [[8, "s.a", 80]]], ["published", "s", [[8, 2]]]]
+    both = [*STREAM, *STORED, *sent, given(), look([1, 7, 70], [2, 8, 80])]
+    assert broken([*both, ["counted", "s", "c", 1, 1, 0]]) == set()
+    for pending, ack_pending in [(2, 0), (0, 2)]:
+        found = broken([*both, ["counted", "s", "c", pending, ack_pending, 0]])
+        assert found == ({"miscounted"} if pending else set()), "a delivery may have been lost"
 
 
 @pytest.mark.parametrize("name", DEAD_WRONG)
