@@ -1,4 +1,4 @@
-//! What is remembered of messages that a consumer has done with: who may still say so, and who is too late.
+//! Messages that a consumer has done with: who may still say so, and who is too late.
 //!
 //! Only of those that were delivered more than once or became dead letters, and only of the newest. Volatile.
 
