@@ -72,6 +72,8 @@ class Box:
     """Those seen in the dead-letter mailbox, by uid: the `msg_id` that they have there."""
     pushed_on: dict[int, str] = field(default_factory=dict)
     """The connection that a message was pushed on last."""
+    answered: set[int] = field(default_factory=set)
+    """Messages of an inbox that a reader has answered for, whether the broker heard it or not."""
     read: set[int] = field(default_factory=set)
     """Messages of an inbox that the broker knows were read."""
     keys: dict[str, list[Sending]] = field(default_factory=lambda: defaultdict(list))
@@ -329,6 +331,9 @@ class Check:
     def _dropped(self, _name: str, conn: str) -> None:
         self._conns.discard(conn)
 
+    def _answering(self, name: str, ids: list[int]) -> None:
+        self.boxes[name].answered.update(ids)
+
     def _read(self, name: str, ids: list[int]) -> None:
         self.boxes[name].read.update(ids)
 
@@ -460,9 +465,11 @@ class Check:
                     what = f"{name}: {message.uid} ({message.msg_id})"
                     self._wrong("left over", f"{what} is neither confirmed nor a dead letter")
             for of, group in box.groups.items():
+                # A push that nobody answered for was in vain: the message has to come again.
+                came = box.answered if box.pushed_on else group.times
                 for message in box.messages.values():
                     if message.stored_ns == NEVER or message.may_be_gone or message.ttl_ns:
                         continue
-                    if message.msg_id not in group.times:
+                    if message.msg_id not in came:
                         uid = message.uid
                         self._wrong("lost", f"{name}/{of}: {uid} ({message.msg_id}) never came")

@@ -17,6 +17,7 @@ files.
     ["fetch", box, group, worker, number, at_ns]
     ["got", box, group, worker, number, at_ns, [[msg_id, uid, crc, level, deliveries], ...]]
     ["pushed", box, reader, connection, at_ns, [[msg_id, uid, crc, level], ...]]
+    ["answering", box, [msg_id, ...]]               read, and the broker is told so now
     ["read", box, [msg_id, ...]]                    the broker knows that they were read
     ["dropped", box, connection]                    given up, with what it had not read
     ["ack", box, group, worker, only, [msg_id, ...]]

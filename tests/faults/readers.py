@@ -1,7 +1,7 @@
 """Readers of an inbox under whose eyes the broker is killed.
 
-What is pushed to them is written down as it comes; what they have read, when the broker has said
-that it knows.
+What is pushed to them is written down as it comes; what they have read, before they say so, and
+again when the broker has said that it knows.
 """
 
 import threading
@@ -76,12 +76,15 @@ class InboxReader(Client):
         while None in self.link.came:
             ping = self.link.came.index(None)
             batch, self.link.came = self.link.came[:ping], self.link.came[ping + 1 :]
-            read += self._note([each for each in batch if each is not None])
+            came = self._note([each for each in batch if each is not None])
+            read += came
             if read and self.choose.random() < _DROP_SHARE:
                 self._drop()
                 return
             if read and self.choose.random() < _LATE_SHARE:
                 time.sleep(_LATE_S)
+            if came:
+                self.ledger.write("answering", self.box, came)
             self.link.send(b"PONG\r\n")
         if read:
             self.link.ping()

@@ -90,6 +90,10 @@ def pushed(conn: str, *entries: list[int]) -> Event:
     return ["pushed", "b", "r", conn, 0, list(entries)]
 
 
+def answering(*ids: int) -> Event:
+    return ["answering", "b", list(ids)]
+
+
 KILLED: Event = ["killed", 1]
 FORGOT: Event = ["forgot"]
 END: Event = ["end"]
@@ -222,6 +226,7 @@ SOUND |= {
         pushed("c1", entry(1, 0)),
         KILLED,
         pushed("c2", entry(1, 0), entry(2, 1)),
+        answering(0, 1),
         END,
     ],
     "pushed again after it was given up": [
@@ -230,23 +235,60 @@ SOUND |= {
         pushed("c1", entry(1, 0)),
         ["dropped", "b", "c1"],
         pushed("c2", entry(1, 0), entry(2, 1)),
+        answering(0, 1),
         END,
     ],
     "read, and again after a power cut": [
         box(),
         *TWO,
         pushed("c1", entry(1, 0)),
+        answering(0),
         ["read", "b", [0]],
         KILLED,
         FORGOT,
         pushed("c2", entry(1, 0), entry(2, 1)),
+        answering(0, 1),
+        END,
+    ],
+    "answered, when nobody knows whether the broker heard it": [
+        box(),
+        *TWO,
+        pushed("c1", entry(1, 0)),
+        answering(0),
+        KILLED,
+        pushed("c2", entry(2, 1)),
+        answering(1),
         END,
     ],
 }
 
 BROKEN: dict[str, tuple[str, list[Event]]] = {
     "gone after a kill": ("lost", [box(), *TWO, KILLED, *looked(entry(1, 0))]),
-    "never pushed": ("lost", [box(), *TWO, pushed("c1", entry(1, 0)), END]),
+    "never pushed": ("lost", [box(), *TWO, pushed("c1", entry(1, 0)), answering(0), END]),
+    "pushed, given up and never again": (
+        "lost",
+        [
+            box(),
+            *TWO,
+            pushed("c1", entry(1, 0)),
+            ["dropped", "b", "c1"],
+            pushed("c2", entry(2, 1)),
+            answering(1),
+            END,
+        ],
+    ),
+    "pushed, killed and never again": (
+        "lost",
+        [
+            box(),
+            *TWO,
+            pushed("c1", entry(1, 0)),
+            KILLED,
+            pushed("c2", entry(2, 1)),
+            answering(1),
+            END,
+        ],
+    ),
     "pushed to two at once": (
         "given twice",
         [box(), *TWO, pushed("c1", entry(1, 0)), pushed("c2", entry(1, 0))],
