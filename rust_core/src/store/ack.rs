@@ -2,7 +2,6 @@
 
 use super::dead_letter::Reason;
 use super::indexes::{GroupIx, SlotIx};
-use super::state_groups::GROUP_GONE;
 use super::{Store, space_for, space_for_unit};
 use crate::error::{Error, Result};
 use crate::group::{Pick, ranges};
@@ -54,7 +53,7 @@ impl Store {
         let (Some(slot), Some(at)) = (slot, at) else {
             return ack.msg_ids.first().map_or(Ok(()), |&msg_id| Err(not_given(msg_id)));
         };
-        let group = slot.known_group(at).ok_or(GROUP_GONE)?;
+        let group = slot.known_group(at);
         let cumulative = ack.kind == AckKind::Done { only: false };
         let mut planned = Vec::new();
         let level_of = |msg_id| slot.mailbox.get(msg_id).map(|(level, _)| level);
@@ -95,7 +94,7 @@ impl Store {
         msg_ids: &[u64],
         now: Now,
     ) -> Result<()> {
-        let (slot, group) = self.state.group_of(index, at)?;
+        let (slot, group) = self.state.group_of(index, at);
         let address = slot.mailbox.address.clone();
         let work_queue = slot.mailbox.policy().work_queue;
         if !self.state.in_memory(index) {
@@ -133,7 +132,7 @@ impl Store {
         delay_ms: u64,
         now: Now,
     ) -> Result<()> {
-        let (slot, group) = self.state.group_of(index, at)?;
+        let (slot, group) = self.state.group_of(index, at);
         let address = slot.mailbox.address.clone();
         let max_deliver = slot.mailbox.policy().max_deliver;
         if !self.state.in_memory(index) {

@@ -52,8 +52,8 @@ impl Store {
         if self.is_inbox(index, at) {
             return Buried::default();
         }
-        let Some(slot) = self.state.in_use(index) else { return Buried::default() };
-        let Some(group) = slot.known_group(at) else { return Buried::default() };
+        let slot = self.state.in_use(index);
+        let group = slot.known_group(at);
         let exhausted = group.group.exhausted(slot.mailbox.lanes(), max_deliver, most + 1);
         let mut buried = Buried::default();
         for pick in exhausted.iter().take(most) {
@@ -75,7 +75,7 @@ impl Store {
         reason: Reason,
         now: Now,
     ) -> Result<()> {
-        let (slot, group) = self.state.group_of(index, at)?;
+        let (slot, group) = self.state.group_of(index, at);
         let source = slot.mailbox.address.clone();
         let dead = DeadLetter {
             stamp: Stamp { time_ms: now.wall_ms, address: &source },

@@ -151,7 +151,7 @@ impl Store {
 
     /// Where reading starts. A new or forced group is pinned there.
     fn begin(&mut self, index: SlotIx, request: &Fetch, now: Now) -> Result<[u64; LEVELS]> {
-        let Some(slot) = self.state.in_use(index) else { return Ok([0; LEVELS]) };
+        let slot = self.state.in_use(index);
         let start = start(&slot.mailbox, request.start);
         let Some(group) = &request.group else { return Ok(start) };
         let known = slot.find_group(&group.name).is_some();
@@ -168,9 +168,8 @@ impl Store {
             self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms)?;
             self.append(index, 0, &op);
         }
-        if let Some(at) = self.state.reset_group(index, &group.name, start) {
-            self.state.arm_leases(index, at);
-        }
+        let at = self.state.reset_group(index, &group.name, start);
+        self.state.arm_leases(index, at);
         if known {
             self.mark_ready(index);
         }
@@ -208,7 +207,7 @@ impl Store {
         cursors: &[u64; LEVELS],
         now: Now,
     ) -> std::result::Result<Fetched, Unread> {
-        let Some(slot) = self.state.in_use(index) else { return Ok(Fetched::default()) };
+        let slot = self.state.in_use(index);
         let mut picks = Vec::new();
         let mut bytes = 0;
         let lanes = slot.mailbox.lanes().iter();

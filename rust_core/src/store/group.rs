@@ -38,7 +38,7 @@ impl Store {
         cause: u8,
         now: Now,
     ) -> Result<()> {
-        let (slot, group) = self.state.group_of(index, at)?;
+        let (slot, group) = self.state.group_of(index, at);
         let address = slot.mailbox.address.clone();
         if !self.state.in_memory(index) {
             let stamp = Stamp { time_ms: now.wall_ms, address: &address };

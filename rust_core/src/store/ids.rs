@@ -6,9 +6,8 @@ use super::state::State;
 impl State {
     /// Messages to come get no `msg_id` below `below`.
     pub fn skip_ids(&mut self, index: SlotIx, below: u64) {
-        if let Some(slot) = self.slots.in_use_mut(index) {
-            slot.mailbox.next_id = slot.mailbox.next_id.max(below);
-        }
+        let slot = self.slots.in_use_mut(index);
+        slot.mailbox.next_id = slot.mailbox.next_id.max(below);
     }
 
     /// Ids that may have been given out to messages in memory are passed over, once all is replayed.
@@ -22,8 +21,6 @@ impl State {
 
     /// `msg_id`s below `below` are not given out again.
     pub fn reserve_ids(&mut self, index: SlotIx, below: u64) {
-        if let Some(slot) = self.slots.in_use_mut(index) {
-            slot.mailbox.extras_mut().reserved_ids = below;
-        }
+        self.slots.in_use_mut(index).mailbox.extras_mut().reserved_ids = below;
     }
 }

@@ -138,7 +138,7 @@ impl Store {
     }
 
     fn describe(&self, index: SlotIx) -> MailboxInfo {
-        let Some(slot) = self.state.in_use(index) else { return MailboxInfo::empty() };
+        let slot = self.state.in_use(index);
         let mailbox = &slot.mailbox;
         let extras = mailbox.extras();
         MailboxInfo {
@@ -160,24 +160,6 @@ impl Store {
                     outstanding: g.group.outstanding() as u64,
                 })
                 .collect(),
-        }
-    }
-}
-
-impl MailboxInfo {
-    fn empty() -> MailboxInfo {
-        MailboxInfo {
-            address: String::new(),
-            desc: String::new(),
-            created_ms: 0,
-            expires_ms: 0,
-            messages: 0,
-            delayed: 0,
-            bytes: 0,
-            sent_id_bytes: 0,
-            next_id: 0,
-            policy: Policy::default(),
-            groups: Vec::new(),
         }
     }
 }

@@ -14,9 +14,7 @@ impl Store {
     pub fn purge(&mut self, address: &str, now: Now) -> Result<u64> {
         self.tick(now);
         let index = self.lookup(address, now)?;
-        let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else {
-            return Ok(0);
-        };
+        let mailbox = &self.state.in_use(index).mailbox;
         let purged = mailbox.messages() as u64;
         if purged == 0 {
             return Ok(0);
@@ -40,7 +38,7 @@ impl Store {
     pub fn expect_messages(&mut self, address: &str, expected: u64, now: Now) -> Result<()> {
         self.tick(now);
         let index = self.lookup(address, now)?;
-        let found = self.state.in_use(index).map_or(0, |slot| slot.mailbox.messages() as u64);
+        let found = self.state.in_use(index).mailbox.messages() as u64;
         if found > expected {
             return Err(Error::MoreMessages { mailbox: address.to_owned(), found, expected });
         }

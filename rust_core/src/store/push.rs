@@ -148,7 +148,7 @@ impl Store {
     ) -> (Vec<(Level, Entry, u32)>, bool, bool) {
         let mut picks = Vec::new();
         let mut waits = false;
-        let Some(slot) = self.state.in_use(index) else { return (picks, false, false) };
+        let slot = self.state.in_use(index);
         let group = slot.find_group(INBOX_GROUP).and_then(|at| slot.group(at));
         let mailbox = &slot.mailbox;
         let mut bytes = 0;
@@ -198,7 +198,7 @@ impl Store {
 
     /// The mailbox has an inbox from now on: a group that nobody has read anything for.
     pub fn open_inbox(&mut self, index: SlotIx, now: Now) -> Result<()> {
-        let Some(slot) = self.state.in_use(index) else { return Ok(()) };
+        let slot = self.state.in_use(index);
         if slot.find_group(INBOX_GROUP).is_some() {
             return Ok(());
         }
@@ -267,7 +267,7 @@ impl Store {
 
     /// How many messages of the inbox nobody was given.
     fn unread(&self, index: SlotIx) -> u64 {
-        let Some(slot) = self.state.in_use(index) else { return 0 };
+        let slot = self.state.in_use(index);
         let group = slot.find_group(INBOX_GROUP).and_then(|at| slot.group(at));
         let count = |(level, lane): &(Level, Lane)| match group {
             Some(group) => {
@@ -281,7 +281,7 @@ impl Store {
 
     /// The same where expired messages are still to be taken out: one by one.
     fn unread_at(&self, index: SlotIx, now: Now) -> u64 {
-        let Some(slot) = self.state.in_use(index) else { return 0 };
+        let slot = self.state.in_use(index);
         let group = slot.find_group(INBOX_GROUP).and_then(|at| slot.group(at));
         let mut unread = 0;
         for (level, lane) in slot.mailbox.lanes() {
@@ -305,7 +305,7 @@ impl Store {
     ) -> Result<()> {
         self.open_inbox(index, now)?;
         let Some((at, picks)) = self.inbox_picks(index, given) else { return Ok(()) };
-        let Some(slot) = self.state.in_use(index) else { return Ok(()) };
+        let slot = self.state.in_use(index);
         let member = Member::Conn { epoch: self.state.epoch, conn };
         if !self.state.in_memory(index) {
             let address = slot.mailbox.address.clone();
@@ -327,9 +327,9 @@ impl Store {
 
     /// The group of an inbox, and what these messages are to it.
     fn inbox_picks(&self, index: SlotIx, given: &[(Level, u64)]) -> Option<(GroupIx, Vec<Pick>)> {
-        let slot = self.state.in_use(index)?;
+        let slot = self.state.in_use(index);
         let at = slot.find_group(INBOX_GROUP)?;
-        let group = slot.known_group(at)?;
+        let group = slot.known_group(at);
         let picks = given.iter().filter_map(|&(level, msg_id)| {
             let (_, entry) = slot.mailbox.get(msg_id)?;
             let before = group.group.pending(msg_id).map_or(0, |p| p.delivered.count);
@@ -358,7 +358,7 @@ impl Store {
     ) -> Result<()> {
         let Some(slot) = self.state.slot_of(index, number) else { return Ok(()) };
         let Some(at) = slot.find_group(INBOX_GROUP) else { return Ok(()) };
-        let Some(group) = slot.known_group(at) else { return Ok(()) };
+        let group = slot.known_group(at);
         let pending = |msg_id: &u64| group.group.pending(*msg_id).is_some();
         let read: Vec<u64> = msg_ids.iter().copied().filter(pending).collect();
         if read.is_empty() {

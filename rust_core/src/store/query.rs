@@ -111,7 +111,7 @@ impl Store {
         position: Option<u64>,
         now: Now,
     ) -> Vec<(Level, Entry, u32)> {
-        let Some(slot) = self.state.in_use(index) else { return Vec::new() };
+        let slot = self.state.in_use(index);
         let mailbox = &slot.mailbox;
         let after = query.after_id.map_or(0, |id| id.saturating_add(1));
         let before = query.before_id.unwrap_or(u64::MAX);

@@ -115,7 +115,7 @@ impl Store {
         if total == 0 && per_user == 0 {
             return Ok(());
         }
-        let Some(slot) = self.state.in_use(index) else { return Err(Error::MessageNotFound) };
+        let slot = self.state.in_use(index);
         let usage = &self.state.usage;
         let over = |used: u64, most: u64, freed: u64| {
             most > 0 && used.saturating_add(more).saturating_sub(freed) > most

@@ -447,7 +447,7 @@ impl<'s> Replay<'s> {
         check_group_name(name)?;
         match self.state.slot(index)?.find_group(name) {
             Some(at) => Some(at),
-            None => self.state.reset_group(index, name, [0; LEVELS]),
+            None => Some(self.state.reset_group(index, name, [0; LEVELS])),
         }
     }
 

@@ -141,7 +141,7 @@ impl Store {
     /// The bytes of the message as stored.
     pub(super) fn check_message(&self, index: SlotIx, send: &Send<'_>, now: Now) -> Result<u64> {
         send.check()?;
-        let Some(slot) = self.state.in_use(index) else { return Err(Error::MessageNotFound) };
+        let slot = self.state.in_use(index);
         let message = send.message(&slot.mailbox.address, 0, slot.mailbox.policy(), now);
         let len = Log::record_len(message.encoded_len()) as u64;
         check_size(len, slot.mailbox.policy().max_msg_size)?;
@@ -164,7 +164,7 @@ impl Store {
         with: &[(SlotIx, &Op<'_>)],
         now: Now,
     ) -> Result<Option<u64>> {
-        let Some(slot) = self.state.in_use(index) else { return Err(Error::MessageNotFound) };
+        let slot = self.state.in_use(index);
         let mailbox = &slot.mailbox;
         let policy = mailbox.policy();
         let delayed = send.delay_ms > 0;
@@ -226,10 +226,7 @@ impl Store {
         key: &str,
         now: Now,
     ) -> Result<()> {
-        let Some(address) = self.state.in_use(index).map(|slot| slot.mailbox.address.clone())
-        else {
-            return Err(Error::MessageNotFound);
-        };
+        let address = self.state.in_use(index).mailbox.address.clone();
         let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
         let (mut room, replaced) = (Vec::new(), self.replaced_by(index, key));
         ranges::encode_ids(evicted.iter().copied(), &mut room);
@@ -279,10 +276,7 @@ impl Store {
         with: &[(SlotIx, &Op<'_>)],
         now: Now,
     ) -> Result<Option<Placed>> {
-        let Some(address) = self.state.in_use(index).map(|slot| slot.mailbox.address.clone())
-        else {
-            return Err(Error::MessageNotFound);
-        };
+        let address = self.state.in_use(index).mailbox.address.clone();
         let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
         let mut room = Vec::new();
         if !evicted.is_empty() {
@@ -313,9 +307,7 @@ impl Store {
     /// an effect of the message; who reads the log for what went on is told so.
     pub(super) fn replaced_by(&self, index: SlotIx, key: &str) -> Encoded {
         let mut encoded = Encoded::new();
-        let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else {
-            return encoded;
-        };
+        let mailbox = &self.state.in_use(index).mailbox;
         if mailbox.policy().latest {
             let all = mailbox.iter_from(0).map(|(_, entry)| entry.msg_id);
             let mut all = all.take(SURPLUS_AT_ONCE).peekable();

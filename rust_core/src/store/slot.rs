@@ -140,17 +140,14 @@ impl Slot {
         self.groups.as_deref_mut()?.list.get_mut(at.place())?.as_mut()
     }
 
-    /// A group that somebody knows to be there: that it is not is a mistake, which tests find.
-    pub fn known_group(&self, at: GroupIx) -> Option<&GroupSlot> {
-        let group = self.group(at);
-        debug_assert!(group.is_some(), "group {at} of {} is gone", self.mailbox.address);
-        group
+    /// A group that somebody knows to be there. Panics if it is not: to pass over that would lose what was to be done.
+    pub fn known_group(&self, at: GroupIx) -> &GroupSlot {
+        self.group(at).unwrap_or_else(|| group_gone(at))
     }
 
     /// The same, to change it.
-    pub fn known_group_mut(&mut self, at: GroupIx) -> Option<&mut GroupSlot> {
-        debug_assert!(self.group(at).is_some(), "group {at} of {} is gone", self.mailbox.address);
-        self.group_mut(at)
+    pub fn known_group_mut(&mut self, at: GroupIx) -> &mut GroupSlot {
+        self.group_mut(at).unwrap_or_else(|| group_gone(at))
     }
 
     /// The consumers of a stream, if there ever were any.
@@ -238,4 +235,9 @@ impl Slot {
     pub fn remove_group(&mut self, at: GroupIx) -> Option<GroupSlot> {
         self.groups.as_deref_mut()?.remove(at)
     }
+}
+
+#[cold]
+fn group_gone(at: GroupIx) -> ! {
+    panic!("group {at} is gone")
 }

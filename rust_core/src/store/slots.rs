@@ -34,20 +34,16 @@ impl Slots {
         self.place(index)?.as_mut()
     }
 
-    /// A slot that somebody knows to be in use: that it is not is a mistake, which tests find.
+    /// A slot that somebody knows to be in use. Panics if it is not: to pass over that would lose what was to be done.
     #[inline]
-    pub fn in_use(&self, index: SlotIx) -> Option<&Slot> {
-        let slot = self.get(index);
-        debug_assert!(slot.is_some(), "slot {index} is not in use");
-        slot
+    pub fn in_use(&self, index: SlotIx) -> &Slot {
+        self.get(index).unwrap_or_else(|| not_in_use(index))
     }
 
     /// The same, to change it.
     #[inline]
-    pub fn in_use_mut(&mut self, index: SlotIx) -> Option<&mut Slot> {
-        let slot = self.get_mut(index);
-        debug_assert!(slot.is_some(), "slot {index} is not in use");
-        slot
+    pub fn in_use_mut(&mut self, index: SlotIx) -> &mut Slot {
+        self.get_mut(index).unwrap_or_else(|| not_in_use(index))
     }
 
     fn place(&mut self, index: SlotIx) -> Option<&mut Option<Slot>> {
@@ -108,4 +104,9 @@ impl Slots {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.blocks.iter_mut().flatten().flatten()
     }
+}
+
+#[cold]
+fn not_in_use(index: SlotIx) -> ! {
+    panic!("slot {index} is not in use")
 }

@@ -128,7 +128,7 @@ impl State {
     }
 
     /// A slot that somebody knows to be in use.
-    pub fn in_use(&self, index: SlotIx) -> Option<&Slot> {
+    pub fn in_use(&self, index: SlotIx) -> &Slot {
         self.slots.in_use(index)
     }
 
@@ -185,7 +185,7 @@ impl State {
 
     /// Sets the timer of a mailbox's expiry.
     pub fn time_mailbox(&mut self, index: SlotIx) {
-        let Some(slot) = self.slots.in_use_mut(index) else { return };
+        let slot = self.slots.in_use_mut(index);
         let Mailbox { number, expires_ms, .. } = slot.mailbox;
         if expires_ms != 0 {
             let timer = Timer { number, id: 0, slot: index, purpose: Purpose::Mailbox };
@@ -271,7 +271,7 @@ impl State {
 
     /// A message enters its lane.
     pub fn put_message(&mut self, index: SlotIx, message: &Message<'_>, place: Place) {
-        let Some(slot) = self.slots.in_use_mut(index) else { return };
+        let slot = self.slots.in_use_mut(index);
         if place.at == Lsn::NONE {
             let mut bytes = Vec::with_capacity(message.encoded_len());
             message.encode(&mut bytes);
@@ -326,7 +326,7 @@ impl State {
 
     /// A message in its lane will expire.
     pub fn set_expiry(&mut self, index: SlotIx, msg_id: u64, expires_ms: u64) {
-        let Some(slot) = self.slots.in_use_mut(index) else { return };
+        let slot = self.slots.in_use_mut(index);
         let (number, purpose) = (slot.mailbox.number, Purpose::Message);
         let timer = Timer { number, id: msg_id, slot: index, purpose };
         let timer = self.timers.wall.insert(expires_ms, timer);
@@ -340,9 +340,8 @@ impl State {
     /// A message is stored to enter its lane later.
     pub fn put_delayed(&mut self, index: SlotIx, message: &Message<'_>, place: Place) {
         let (delay_id, due_ms) = (message.msg_id, message.create_ms);
-        if place.at == Lsn::NONE
-            && let Some(slot) = self.slots.in_use_mut(index)
-        {
+        if place.at == Lsn::NONE {
+            let slot = self.slots.in_use_mut(index);
             let mut bytes = Vec::with_capacity(message.encoded_len());
             message.encode(&mut bytes);
             slot.mailbox.extras_mut().memory_delayed.insert(delay_id, bytes.into());
@@ -359,7 +358,7 @@ impl State {
         expires_ms: u64,
         place: Place,
     ) {
-        let Some(slot) = self.slots.in_use_mut(index) else { return };
+        let slot = self.slots.in_use_mut(index);
         self.journal.touch(index);
         let mailbox = &mut slot.mailbox;
         let (number, purpose) = (mailbox.number, Purpose::Delay);
@@ -390,19 +389,16 @@ impl State {
 
     /// A delayed message is one no longer.
     pub fn end_delay(&mut self, index: SlotIx, delay_id: u64) {
-        if let Some(slot) = self.slots.in_use_mut(index) {
-            let before = slot.mailbox.bytes;
-            self.journal.touch(index);
-            take_delayed(&mut slot.mailbox, delay_id, &mut self.timers, &mut self.live);
-            self.usage.change(slot.owner, before, slot.mailbox.bytes);
-        }
+        let slot = self.slots.in_use_mut(index);
+        let before = slot.mailbox.bytes;
+        self.journal.touch(index);
+        take_delayed(&mut slot.mailbox, delay_id, &mut self.timers, &mut self.live);
+        self.usage.change(slot.owner, before, slot.mailbox.bytes);
     }
 
     /// A message goes, from its lane and from every group.
     pub fn remove_message(&mut self, index: SlotIx, msg_id: u64) -> bool {
-        let Some(slot) = self.slots.in_use_mut(index) else {
-            return false;
-        };
+        let slot = self.slots.in_use_mut(index);
         let before = slot.mailbox.bytes;
         let removed = take_message(&mut slot.mailbox, msg_id, &mut self.timers, &mut self.live);
         if removed {
@@ -421,7 +417,7 @@ impl State {
     /// All messages go at once, from their lanes, from every group, and those that are delayed; they are counted out by
     /// [`State::count_out_removed`]. False, and nothing is done, if some have come since these were the next numbers.
     pub fn purge(&mut self, index: SlotIx, next_id: u64, next_delay: u64) -> bool {
-        let Some(slot) = self.slots.in_use_mut(index) else { return false };
+        let slot = self.slots.in_use_mut(index);
         let delays = slot.mailbox.extras().map_or(0, |extras| extras.next_delay);
         if next_id < slot.mailbox.next_id || next_delay < delays {
             return false;

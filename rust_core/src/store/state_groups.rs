@@ -8,45 +8,34 @@ use super::indexes::{GroupIx, SlotIx};
 use super::slot::{GroupSlot, Slot};
 use super::state::State;
 use super::timers::{Purpose, Timer, Timers};
-use crate::error::{Error, Result};
 use crate::group::{Delivered, Group, Hold, Member};
 use crate::mailbox::LEVELS;
 use crate::time::Now;
 
-/// What a command has looked up does not go while it is carried out.
-pub(super) const GROUP_GONE: Error = Error::Internal("the group of a command is gone");
-
 impl State {
     /// The mailbox of a command, and the name of the group that it has looked up.
-    pub fn group_of(&self, index: SlotIx, group: GroupIx) -> Result<(&Slot, Arc<str>)> {
-        let slot = self.slots.in_use(index).ok_or(GROUP_GONE)?;
-        let name = &slot.known_group(group).ok_or(GROUP_GONE)?.name;
-        Ok((slot, Arc::clone(name)))
+    pub fn group_of(&self, index: SlotIx, group: GroupIx) -> (&Slot, Arc<str>) {
+        let slot = self.slots.in_use(index);
+        (slot, Arc::clone(&slot.known_group(group).name))
     }
 
     /// A group is created or pinned anew; returns its index.
-    pub fn reset_group(
-        &mut self,
-        index: SlotIx,
-        name: &str,
-        start: [u64; LEVELS],
-    ) -> Option<GroupIx> {
-        let slot = self.slots.in_use_mut(index)?;
+    pub fn reset_group(&mut self, index: SlotIx, name: &str, start: [u64; LEVELS]) -> GroupIx {
+        let slot = self.slots.in_use_mut(index);
         self.journal.touch(index);
         match slot.find_group(name) {
             Some(at) => {
-                let before = slot.group_mut(at)?.group.reset(start);
+                let before = slot.known_group_mut(at).group.reset(start);
                 self.removed_groups.push_back(before);
-                Some(at)
+                at
             }
-            None => Some(slot.add_group(name, Group::new(start))),
+            None => slot.add_group(name, Group::new(start)),
         }
     }
 
     /// A group goes, and with it what it was given. The messages stay.
     pub fn remove_group(&mut self, index: SlotIx, group: GroupIx) {
-        let removed = self.slots.in_use_mut(index).and_then(|slot| slot.remove_group(group));
-        if let Some(mut removed) = removed {
+        if let Some(mut removed) = self.slots.in_use_mut(index).remove_group(group) {
             cancel_timers(&mut removed, &mut self.timers);
             self.removed_groups.push_back(removed.group);
             self.journal.touch(index);
@@ -55,7 +44,7 @@ impl State {
 
     /// A group is being used. It goes when it is not for `ttl_ms`; 0 is never.
     pub fn note_use(&mut self, index: SlotIx, group: GroupIx, ttl_ms: u64, now: Now) {
-        let Some(slot) = self.slots.in_use_mut(index) else { return };
+        let slot = self.slots.in_use_mut(index);
         self.journal.touch(index);
         let Some(slot) = slot.group_mut(group) else { return };
         slot.used_ms = now.mono_ms;
@@ -68,8 +57,8 @@ impl State {
     /// Whether a group is still used is looked at then.
     pub fn look_at_use(&mut self, index: SlotIx, group: GroupIx, at_ms: u64) {
         let number = self.number(index);
-        let Some(slot) = self.slots.in_use_mut(index) else { return };
-        let Some(slot) = slot.known_group_mut(group) else { return };
+        let slot = self.slots.in_use_mut(index);
+        let slot = slot.known_group_mut(group);
         let timer = Timer { number, id: group.to_timer(), slot: index, purpose: Purpose::Idle };
         let old = slot.idle.replace(self.timers.mono.insert(at_ms, timer));
         debug_assert!(old.is_none(), "one timer for a group");
@@ -86,9 +75,9 @@ impl State {
         hold: Option<Hold>,
         keeps: bool,
     ) -> usize {
-        let Some(slot) = self.slots.in_use_mut(index) else { return 0 };
+        let slot = self.slots.in_use_mut(index);
         self.journal.touch(index);
-        let Some(slot) = slot.known_group_mut(group) else { return 0 };
+        let slot = slot.known_group_mut(group);
         let deliveries = slot.counts.noting(deliveries, hold.is_some());
         slot.group.apply_delivered(member, deliveries, hold, keeps)
     }
@@ -100,21 +89,14 @@ impl State {
         group: GroupIx,
         deliveries: Vec<Delivered>,
     ) {
-        if let Some(slot) = self.slots.in_use_mut(index)
-            && let Some(slot) = slot.known_group_mut(group)
-        {
-            slot.group.recover_deliveries(deliveries);
-        }
+        let slot = self.slots.in_use_mut(index).known_group_mut(group);
+        slot.group.recover_deliveries(deliveries);
     }
 
     /// Messages were confirmed by a group.
     pub fn confirm(&mut self, index: SlotIx, group: GroupIx, msg_ids: impl Iterator<Item = u64>) {
         self.journal.touch(index);
-        if let Some(slot) = self.slots.in_use_mut(index)
-            && let Some(slot) = slot.known_group_mut(group)
-        {
-            slot.group.apply_acked(msg_ids);
-        }
+        self.slots.in_use_mut(index).known_group_mut(group).group.apply_acked(msg_ids);
     }
 
     /// A message was returned undone, to be delivered again not before `until_ms` of the monotonic
@@ -127,13 +109,12 @@ impl State {
         until_ms: Option<u64>,
     ) -> bool {
         self.journal.touch(index);
-        let slot = self.slots.in_use_mut(index).and_then(|slot| slot.known_group_mut(group));
-        slot.is_some_and(|slot| slot.group.nak(msg_id, until_ms))
+        self.slots.in_use_mut(index).known_group_mut(group).group.nak(msg_id, until_ms)
     }
 
     /// Arms the timer of a group's earliest lease.
     pub fn arm_leases(&mut self, index: SlotIx, group: GroupIx) {
-        let Some(slot) = self.slots.in_use_mut(index) else { return };
+        let slot = self.slots.in_use_mut(index);
         let number = slot.mailbox.number;
         let Some(slot) = slot.group_mut(group) else { return };
         // Those of an inbox end with connections only.

@@ -122,7 +122,7 @@ impl Store {
     }
 
     pub(super) fn expire_mailbox(&mut self, index: SlotIx, now: Now) {
-        let Some(slot) = self.state.in_use(index) else { return };
+        let slot = self.state.in_use(index);
         let address = slot.mailbox.address.clone();
         let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
         let op = Op::MailboxRemoved { stamp, cause: cause::EXPIRED };
@@ -215,7 +215,7 @@ impl Store {
 
     /// The encoded body of a delayed message. One that is damaged is reported and taken out.
     pub(super) fn read_delayed(&mut self, index: SlotIx, delay_id: u64) -> Result<Option<Vec<u8>>> {
-        let Some(slot) = self.state.in_use(index) else { return Ok(None) };
+        let slot = self.state.in_use(index);
         let Some(extras) = slot.mailbox.extras() else { return Ok(None) };
         if let Some(body) = extras.memory_delayed.get(&delay_id) {
             return Ok(Some(body.to_vec()));

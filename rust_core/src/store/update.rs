@@ -149,7 +149,7 @@ impl Store {
     }
 
     fn evict_surplus(&mut self, index: SlotIx, now: Now) -> usize {
-        let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else { return 0 };
+        let mailbox = &self.state.in_use(index).mailbox;
         let surplus = surplus(mailbox, mailbox.policy());
         if surplus.is_empty() {
             return 0;
@@ -173,7 +173,7 @@ impl Store {
 
     /// Moves messages that a lowered `max_deliver` makes dead letters, or that a new mailbox for them has room for; true if there are more.
     fn bury_surplus(&mut self, index: SlotIx, now: Now) -> bool {
-        let Some(slot) = self.state.in_use(index) else { return false };
+        let slot = self.state.in_use(index);
         let (max_deliver, places) = (slot.mailbox.policy().max_deliver, slot.group_places());
         if max_deliver == 0 {
             return false;
@@ -192,9 +192,7 @@ impl Store {
     }
 
     fn has_surplus(&self, index: SlotIx) -> bool {
-        let Some(mailbox) = self.state.in_use(index).map(|slot| &slot.mailbox) else {
-            return false;
-        };
+        let mailbox = &self.state.in_use(index).mailbox;
         let (visible, (messages, bytes)) = (mailbox.visible() as u64, mailbox.limited());
         is_surplus(mailbox.policy(), visible, messages, bytes)
     }
