@@ -184,3 +184,67 @@ def test_mailbox_query_needs_the_token(place: Callable[..., Place], asked: Json,
     assert (answer["mail_id"], answer["unread"], answer["messages"]) == ("", 0, [])
     # An error reads nothing.
     assert mail.done(f"MAILBOX.QUERY.{box}", {"token": made["token"]})["unread"] == 1
+
+
+PRIORITIES = ["critical", "urgent", "normal", "notify"]
+
+
+def shares(address: str, neighbour: str) -> str:
+    return (
+        f"permission denied: {address} would share subjects with mailbox {neighbour}: "
+        "neighbour_token must be its token; operators need none"
+    )
+
+
+@pytest.mark.parametrize("priority", PRIORITIES)
+def test_whoever_knows_an_address_cannot_take_a_priority_of_it(
+    place: Callable[..., Place], priority: str
+) -> None:
+    here = place()
+    mail = here.login("agent")
+    token = mail.done("MAILBOX.CREATE", {"name": "mine", "token": True})["token"]
+    other = mail.done("MAILBOX.CREATE", {"name": "other", "token": True})["token"]
+    whole = f"mine.{priority}"
+    reader = Reader(mail).subscribe(f"INBOX.{whole}")
+    for asked in ({}, {"neighbour_token": ""}, {"neighbour_token": other}, {"exist_ok": True}):
+        answer = mail.ask("MAILBOX.CREATE", {"name": whole} | asked)
+        assert answer["error"] == shares(whole, "mine")
+    mail.done(f"INBOX.{whole}", b"x", {"mq9-persist": "true"})
+    assert reader.texts(1) == ["x"]
+    assert [entry["priority"] for entry in mail.fetch("mine")] == [priority]
+    # The owner may.
+    mail.done("MAILBOX.CREATE", {"name": whole, "neighbour_token": token})
+    mail.done("MAILBOX.CREATE", {"name": whole, "exist_ok": True})
+    mail.done(f"INBOX.{whole}", b"y")
+    assert len(mail.fetch(whole)) == 1
+
+
+def test_a_priority_of_a_mailbox_to_be_is_not_taken_either(place: Callable[..., Place]) -> None:
+    """Whichever of the two is created first."""
+    mail = place().login("agent")
+    token = mail.done("MAILBOX.CREATE", {"name": "mine.urgent", "token": True})["token"]
+    answer = mail.ask("MAILBOX.CREATE", {"name": "mine"})
+    assert answer["error"] == shares("mine", "mine.urgent")
+    mail.done("MAILBOX.CREATE", {"name": "mine", "neighbour_token": token})
+    # What does not end with a priority, or has no such neighbour, is nobody's concern.
+    mail.done("MAILBOX.CREATE", {"name": "mine.own"})
+    mail.done("MAILBOX.CREATE", {"name": "other.urgent"})
+
+
+def test_a_dead_letter_mailbox_is_no_way_round(place: Callable[..., Place]) -> None:
+    """It is created when it is needed, so it is looked at when it is named."""
+    mail = place().login("agent")
+    token = mail.done("MAILBOX.CREATE", {"name": "mine", "token": True})["token"]
+    mine = mail.done("MAILBOX.CREATE", {"name": "source", "token": True})["token"]
+    letters: Json = {"max_deliver": 1, "dead_letter": "mine.urgent"}
+    answer = mail.ask("MAILBOX.CREATE", {"name": "more"} | letters)
+    assert answer["error"] == shares("mine.urgent", "mine")
+    answer = mail.ask("MAILBOX.UPDATE.source", {"token": mine} | letters)
+    assert answer["error"] == shares("mine.urgent", "mine")
+    mail.done("MAILBOX.UPDATE.source", {"token": mine, "neighbour_token": token} | letters)
+
+
+def test_operators_need_no_token_of_a_neighbour(place: Callable[..., Place]) -> None:
+    here = place(publish='[">", "$mq9.AI.ADMIN.>"]')
+    here.login("agent").done("MAILBOX.CREATE", {"name": "mine"})
+    here.login("poor").done("MAILBOX.CREATE", {"name": "mine.urgent"})

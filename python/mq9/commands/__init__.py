@@ -43,7 +43,7 @@ class Commands:
         schedules = Schedules(server)
         self._registry = Registry(store, server.log, server.options.embedder)
         for command in (
-            Create(server, tokens, public).command,
+            Create(server, tokens, owners, public).command,
             Update(server, owners, public).command,
             Remove(store, owners).command,
             RemoveGroup(store, owners).command,

@@ -15,6 +15,7 @@ from mq9.errors import MailboxExists
 
 if TYPE_CHECKING:
     from mq9.commands.context import Client, ServerContext
+    from mq9.commands.owner import Owners
     from mq9.commands.public import PublicMailboxes
     from mq9.commands.tokens import Tokens
 
@@ -66,6 +67,7 @@ class PolicyRequest(Request):
     dedup_window: _DedupWindow | None = None
     backoff: Any = None
     subjects: Any = None
+    neighbour_token: str | None = None
 
 
 class CreateRequest(PolicyRequest):
@@ -89,8 +91,11 @@ class CreateReply(Reply):
 class Create:
     """Carries out MAILBOX.CREATE."""
 
-    def __init__(self, server: ServerContext, tokens: Tokens, public: PublicMailboxes) -> None:
+    def __init__(
+        self, server: ServerContext, tokens: Tokens, owners: Owners, public: PublicMailboxes
+    ) -> None:
         self._server = server
+        self._owners = owners
         self._store = server.store
         self._tokens = tokens
         self._public = public
@@ -104,6 +109,10 @@ class Create:
         if request.dead_letter is not None:
             check_address(request.dead_letter, "dead_letter")
             check_may_send(self._server.broker, call.cid, request.dead_letter, "dead_letter")
+            self._owners.check_neighbours(call, request.dead_letter, request.neighbour_token)
+        if request.name is not None:
+            # Nobody knows a generated address beforehand.
+            self._owners.check_neighbours(call, address, request.neighbour_token)
         created = self._create(address, request, call)
         if request.name is not None and request.type is None and request.public is None:
             token = self._token(address) if request.token and created else None

@@ -48,6 +48,7 @@ class Update:
         if request.dead_letter and request.dead_letter != mailbox.policy.dead_letter:
             check_address(request.dead_letter, "dead_letter")
             check_may_send(self._broker, call.cid, request.dead_letter, "dead_letter")
+            self._owners.check_neighbours(call, request.dead_letter, request.neighbour_token)
         has_ttl = request.ttl is not None or request.ttl_ms is not None
         self._store.update_mailbox(
             call.tail,
