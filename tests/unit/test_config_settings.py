@@ -39,7 +39,7 @@ def changed(text: str) -> dict[str, object]:
         ("max_conn: -1", {"max_connections": 0}),
         ("max_connections: 0", {"max_connections": 0}),
         ("max_subscriptions: 5", {"max_subscriptions": 5}),
-        ("max_subs: -1", {}),
+        ("max_subs: -1", {"max_subscriptions": 0}),
         ("max_control_line: 1k", {"max_control_line": 1000}),
         ("max_pending: 1GB", {"max_pending": 2**30}),
         ("ping_interval: '30s'", {"ping_interval_ms": 30_000}),
@@ -264,11 +264,12 @@ def test_jetstream_is_a_block_or_a_word() -> None:
         loads("jetstream: 5", {})
 
 
-def test_defaults_are_those_of_nats_server() -> None:
+def test_defaults_are_those_of_nats_server_but_for_subscriptions() -> None:
     options = Options()
     assert (options.host, options.port, options.http_port) == ("0.0.0.0", 4222, None)
     assert (options.max_payload, options.max_pending) == (2**20, 64 * 2**20)
-    assert (options.max_connections, options.max_subscriptions) == (65_536, 0)
+    # There a client that leaves may hold up others for as long as it likes.
+    assert (options.max_connections, options.max_subscriptions) == (65_536, 100_000)
     assert (options.ping_interval_ms, options.ping_max) == (120_000, 2)
     assert not options.authorization.required
 

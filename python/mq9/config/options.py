@@ -212,8 +212,8 @@ class Options:
     max_payload: int = 1024 * 1024
     max_connections: int = 65_536
     """0: no limit."""
-    max_subscriptions: int = 0
-    """Of one connection; 0: no limit."""
+    max_subscriptions: int = 100_000
+    """Of one connection; 0: no limit. When a client leaves, all of them end in one go."""
     max_control_line: int = 4096
     max_pending: int = 64 * 1024 * 1024
     ping_interval_ms: int = 120_000
