@@ -1,6 +1,8 @@
 //! A data directory with arbitrary files: the store opens or says why not, everything in it can be read,
 //! and once it has been closed it opens again.
 //!
+//! No invariants are checked: forged records may say what no store would write, and are only not to do harm.
+//!
 //! Input: pieces, each a byte that says what it is and then its fields. Raw pieces are files as they
 //! are; the others get sound frames, to reach what lies behind the checksums.
 //!
