@@ -23,6 +23,7 @@ _WORKERS = 2
 _KEYS = 20
 _POISON = 5
 _ACK_WAIT_S = 5
+_KEPT = ("box", "ids", "later", "alice")
 _CREATE = (
     {"name": "box", "ack_wait": _ACK_WAIT_S},
     {"name": "ids", "dedup_window": 3600},
@@ -51,6 +52,9 @@ class Ledger:
     got: set[str] = field(default_factory=set)
     again: Counter[int] = field(default_factory=Counter)
     pushed: Counter[str] = field(default_factory=Counter)
+    given: dict[object, int] = field(default_factory=dict)
+    """Per connection and mailbox, the last message that its group was given for the first time."""
+    late: list[str] = field(default_factory=list)
     newest: dict[str, int] = field(default_factory=dict)
     """Per key, the newest that was confirmed."""
     last_confirmed: float = 0.0
@@ -64,6 +68,16 @@ class Ledger:
                 self.gap_s = max(self.gap_s, now - self.last_confirmed)
             self.last_confirmed = now
         self.sent[mailbox][uid] = self.fault
+
+    def give(self, connection: object, messages: list[dict[str, Any]]) -> None:
+        """A group was given these, over a connection that ends when the lead changes."""
+        for message in messages:
+            number, uid = message["msg_id"], message["payload"]
+            if message["deliveries"] == 1 and uid not in self.got:
+                if number < self.given.get(connection, 0):
+                    self.late.append(uid)
+                self.given[connection] = number
+            self.got.add(uid)
 
     def confirmed(self) -> int:
         """How many messages."""
@@ -209,7 +223,7 @@ class Load:
             return -1
         given = {message["msg_id"]: message["payload"] for message in answer["messages"]}
         ledger.again[ledger.fault] += sum(uid in known for uid in given.values())
-        ledger.got.update(given.values())
+        ledger.give((client, client.stats["reconnects"], mailbox), answer["messages"])
         for kind in ("ack", "nak"):
             ids = [one for one, uid in given.items() if _is_poison(uid) == (kind == "nak")]
             body = {"group_name": "g", "msg_ids": ids, "only": True, "kind": kind}
@@ -226,11 +240,12 @@ class Load:
                 # What somebody held and did not acknowledge has come back by then.
                 taken = await self._take(client, mailbox, (_ACK_WAIT_S + 1) * 1000)
                 idle = idle + 1 if taken == 0 else 0
-        found = {mailbox: await contents(client, mailbox) for mailbox in ("box", "ids", "later")}
+        found = {mailbox: await contents(client, mailbox) for mailbox in _KEPT}
         for mailbox, there in found.items():
             verdict.lose(mailbox, ledger.sent[mailbox].keys() - set(there), ledger)
             verdict.double(mailbox, there, ledger)
         self._check_groups(verdict)
+        await self._check_pushes(verdict)
         # What was not confirmed may lie in a connection that is cut, and come late.
         self._check_order([uid for uid in found["box"] if uid in ledger.sent["box"]], verdict)
         await self._check_keys(client, verdict)
@@ -246,9 +261,23 @@ class Load:
                 text = f"{mailbox}: {len(kept)} were not delivered, such as {min(kept)}"
                 verdict.wrong.append(text)
                 verdict.lost.update(ledger.sent[mailbox][uid] for uid in kept)
+        if ledger.late:
+            text = f"{len(ledger.late)} were given to a group behind later ones"
+            verdict.wrong.append(f"{text}, such as {ledger.late[0]}")
         if again := ledger.again.total():
             verdict.wrong.append(f"{again} came again after their ACK was confirmed")
             verdict.doubled += ledger.again
+
+    async def _check_pushes(self, verdict: Verdict) -> None:
+        sent = self.ledger.sent["alice"]
+        missed = set(sent)
+        for _ in range(200):
+            missed -= self.ledger.pushed.keys()
+            if not missed:
+                return
+            await asyncio.sleep(0.1)
+        verdict.wrong.append(f"alice: {len(missed)} were not pushed, such as {min(missed)}")
+        verdict.lost.update(sent[uid] for uid in missed)
 
     @staticmethod
     def _check_order(found: list[str], verdict: Verdict) -> None:
@@ -286,11 +315,10 @@ class Load:
         if done := self.ledger.acked & set(dead):
             verdict.wrong.append(f"jobs: {len(done)} were acknowledged, and are dead letters")
 
-    def pushes(self) -> tuple[int, int, int]:
-        """Of the confirmed messages of the inbox: how many, pushed twice, and not pushed."""
+    def pushes(self) -> tuple[int, int]:
+        """How many confirmed messages the inbox has, and how many of them were pushed twice."""
         sent, pushed = self.ledger.sent["alice"], self.ledger.pushed
-        twice = sum(1 for uid in sent if pushed[uid] > 1)
-        return len(sent), twice, sum(1 for uid in sent if not pushed[uid])
+        return len(sent), sum(1 for uid in sent if pushed[uid] > 1)
 
 
 def _is_poison(uid: str) -> bool:
