@@ -95,10 +95,12 @@ class Authenticator:
         if connect.account:
             # There are no accounts to choose from.
             return None
+        if connect.user == OWN_USER:
+            own = self._own(connect)
+            if own is not None or self.required:
+                return own
         if not self.required:
             return Grant(connect.user)
-        if connect.user == OWN_USER:
-            return self._own(connect)
         if self._map_certificates:
             mapped = self._named_by(shown.certificate)
             return self._with_password(mapped, connect) if mapped else None

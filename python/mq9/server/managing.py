@@ -133,9 +133,8 @@ class Managing:
         host = f"[{host}]" if ":" in host else host
         scheme = "nats" if server.tls is None else "tls"
         command = [sys.executable, "-m", "mq9", "manage", "--until-stdin-ends"]
-        command += ["--nats-url", f"{scheme}://{host}:{self._port}", "--listen", options.listen]
-        if self._running.settings.authenticator.required:
-            command += ["--nats-user", OWN_USER]
+        command += ["--nats-url", f"{scheme}://{host}:{self._port}", "--nats-user", OWN_USER]
+        command += ["--listen", options.listen]
         if server.tls is not None:
             command += ["--nats-ca", str(server.tls.cert_file), "--nats-pin"]
         if options.metrics_port is not None:

@@ -50,8 +50,13 @@ class Session:
 
     @property
     def is_local_operator(self) -> bool:
-        """Where nobody has to authenticate, a client on the loopback interface is an operator."""
-        return self._running.settings.is_open and is_loopback(self.facts.ip)
+        """Where nobody has to authenticate, a client on the loopback interface is an operator.
+
+        Another node may have handed it on, from anywhere, to one that others can reach.
+        """
+        running = self._running
+        handed_on = running.reachable and running.options.replication is not None
+        return running.settings.is_open and is_loopback(self.facts.ip) and not handed_on
 
     def admit(self, descriptor: int, *, paused: bool) -> None:
         """Hand the client's socket to the broker, which meets it; `paused` leaves it unread."""
