@@ -207,3 +207,41 @@ async def test_a_stream_that_is_gone_is_begun_anew(tmp_path: Path) -> None:
         await client.close()
     finally:
         cluster.stop()
+
+
+async def test_a_node_without_data_begins_no_stream_while_others_hold_the_last_one(
+    tmp_path: Path,
+) -> None:
+    cluster = LocalCluster(tmp_path, lease_ms=1_500)
+    try:
+        cluster.start()
+        await filled(cluster, 20)
+        await asyncio.to_thread(agree, cluster)
+        await asyncio.to_thread(cluster.stop)
+        empty, *others = cluster.nodes
+        for node in cluster.nodes:
+            node.log.unlink()
+        for server in cluster.servers:
+            shutil.rmtree(config_of(server).parent / "data")
+        secret = (data(empty) / "token.secret").read_bytes()
+        shutil.rmtree(data(empty))
+        data(empty).mkdir(mode=0o700)
+        (data(empty) / "token.secret").write_bytes(secret)
+        (data(empty) / "token.secret").chmod(0o600)
+        # It is there before those that hold something.
+        for process in (*cluster.servers, empty):
+            process.start()
+        alone = "there is no stream yet: it is made once 2 of the 3 nodes are here"
+        await asyncio.to_thread(until, lambda: alone in empty.log.read_text(), alone, 60)
+        for node in others:
+            node.start()
+        told = "makes no new one"
+        await asyncio.to_thread(until, lambda: told in empty.log.read_text(), told, 60)
+        held = "the stream is gone, but this node holds what was in it"
+        for node in others:
+            await asyncio.to_thread(until, lambda n=node: held in n.log.read_text(), held, 60)
+        for node in cluster.nodes:
+            assert node.health()["stream"] is False
+            assert "This node leads" not in node.log.read_text()
+    finally:
+        cluster.stop()

@@ -1,13 +1,19 @@
 """What cannot make a cluster is refused at the start, with a reason and without a traceback."""
 
 import asyncio
+import contextlib
+import json
 import re
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import nats
 import pytest
+from nats.js import api
 from tests.cluster.links import config_of
 from tests.cluster.test_cut_off import until
 
@@ -78,10 +84,93 @@ def test_a_server_that_was_away_is_asked_when_it_is_back(made: LocalCluster) -> 
         lazy(away)
         away.start()
         assert node.running is not None
-        node.running.wait(30)
+        assert node.running.wait(30) == 1
         assert "confirms messages before they are synced" in node.log.read_text()
     finally:
         made.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"num_replicas": 1}, "num_replicas: 1, and mq9 needs 3 or more"),
+        ({"storage": api.StorageType.MEMORY}, "storage: memory, and mq9 needs file"),
+        ({"max_age": 3600}, "max_age: 3600000000000, and mq9 needs no such limit"),
+    ],
+)
+async def test_a_stream_that_would_lose_what_it_confirms(
+    made: LocalCluster, change: dict[str, object], said: str
+) -> None:
+    try:
+        for server in made.servers:
+            server.start()
+        await make_stream(made, **change)
+        told = await asyncio.to_thread(refused, made.nodes[0])
+        assert f"the stream MQ9_LOG_local has {said}" in told
+    finally:
+        made.stop()
+
+
+async def make_stream(cluster: LocalCluster, **change: object) -> None:
+    """The log's stream, as somebody else would make it."""
+    settings = {"num_replicas": 3, "discard": api.DiscardPolicy.NEW, **change}
+    stream = api.StreamConfig(name="MQ9_LOG_local", subjects=["mq9.log.local"], **settings)
+    for _ in range(600):
+        try:
+            client = await nats.connect(cluster.servers[0].url, allow_reconnect=False)
+        except (OSError, nats.errors.Error):
+            await asyncio.sleep(0.1)
+            continue
+        try:
+            await client.jetstream(timeout=2).add_stream(stream)
+        except (TimeoutError, nats.errors.Error):
+            await asyncio.sleep(0.1)
+        else:
+            return
+        finally:
+            await client.close()
+    raise AssertionError("no stream was made")
+
+
+class OldServer:
+    """It introduces itself as a nats-server of another time, and says nothing more."""
+
+    def __init__(self, **info: object) -> None:
+        whole = {"version": "2.15.0", "headers": True, "jetstream": True, "max_payload": 8 << 20}
+        self._info = f"INFO {json.dumps({**whole, **info})}\r\n".encode()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._greet, daemon=True).start()
+
+    def _greet(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                accepted, _ = self._listener.accept()
+                with accepted:
+                    accepted.sendall(self._info)
+
+    def close(self) -> None:
+        """Nobody is greeted any more."""
+        self._listener.close()
+
+
+@pytest.mark.parametrize(
+    ("info", "said"),
+    [
+        ({"version": "2.14.9"}, "nats-server 2.14.9 is too old: 2.15 or newer is needed"),
+        ({"jetstream": False}, "the server has no JetStream: start nats-server with -js"),
+    ],
+)
+def test_servers_that_cannot_keep_the_log(
+    made: LocalCluster, info: dict[str, object], said: str
+) -> None:
+    server, node = OldServer(**info), made.nodes[0]
+    try:
+        url = f'servers: ["nats://127.0.0.1:{server.port}"]\n    sync: unchecked'
+        rewritten(config_of(node), lambda text: re.sub(r"servers: .*", url, text))
+        assert said in refused(node)
+    finally:
+        server.close()
 
 
 async def test_servers_of_which_most_do_not_say_how_they_sync(made: LocalCluster) -> None:

@@ -109,7 +109,12 @@ async def test_everything_is_replaced_one_by_one_under_load(cluster: LocalCluste
 async def log_of(cluster: LocalCluster, *, makes: bool) -> Client:
     """A client of the servers, with the stream that nodes would make."""
     client = await nats.connect(f"nats://127.0.0.1:{cluster.servers[0].port}")
-    stream = api.StreamConfig(name="MQ9_LOG_local", subjects=["mq9.log.local"], num_replicas=3)
+    stream = api.StreamConfig(
+        name="MQ9_LOG_local",
+        subjects=["mq9.log.local"],
+        num_replicas=3,
+        discard=api.DiscardPolicy.NEW,
+    )
     for _ in range(600 if makes else 0):
         try:
             await client.jetstream(timeout=2).add_stream(stream)

@@ -48,6 +48,38 @@ impl Peers {
         self.followers(own, now).any(|peer| peer.node == node)
     }
 
+    /// Why `own`, which has taken `sequence` messages, must not make a stream that is missing; none if it may. A node that
+    /// holds something knows that there was one, and a new one would be another. So nobody makes one unless most of
+    /// the `members` are here, and all that were heard of hold nothing.
+    pub fn keep_from_beginning(
+        &self,
+        members: &[u32],
+        own: u32,
+        sequence: u64,
+        now: u64,
+    ) -> Option<String> {
+        if sequence > 0 {
+            return Some("the stream is gone, but this node holds what was in it".to_owned());
+        }
+        let others = || {
+            self.heard.values().filter(|(peer, _)| members.contains(&peer.node) && peer.node != own)
+        };
+        if let Some((peer, _)) = others().find(|(peer, _)| peer.sequence > 0) {
+            return Some(format!(
+                "the stream is gone, but node {} holds what was in it: this node, which holds nothing, makes no new one",
+                peer.node
+            ));
+        }
+        let here = 1 + others().filter(|(_, at)| now < at + AWAY_MS).count();
+        let needed = members.len() / 2 + 1;
+        (here < needed).then(|| {
+            format!(
+                "there is no stream yet: it is made once {needed} of the {} nodes are here",
+                members.len()
+            )
+        })
+    }
+
     fn followers(&self, own: u32, now: u64) -> impl Iterator<Item = &Peer> {
         self.present(now).filter(move |peer| peer.node != own && peer.role == Role::Following)
     }

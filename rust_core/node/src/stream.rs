@@ -29,6 +29,8 @@ pub enum News {
     Ready,
     /// It is not, or not to be had now.
     NotReady(String),
+    /// It is there, but would not keep what it confirms, and this is why.
+    Unfit(String),
     /// There is no such stream.
     Missing,
     /// To an append.
@@ -81,6 +83,36 @@ struct Reply {
     seq: u64,
     message: Option<Stored>,
     state: Option<Extent>,
+    config: Option<Config>,
+}
+
+/// Settings of the stream on which it depends that nothing confirmed is lost.
+#[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    subjects: Vec<String>,
+    #[serde(default)]
+    retention: String,
+    #[serde(default)]
+    storage: String,
+    #[serde(default)]
+    discard: String,
+    #[serde(default)]
+    num_replicas: u32,
+    #[serde(default)]
+    max_age: i64,
+    #[serde(default)]
+    max_msgs: i64,
+    #[serde(default)]
+    max_bytes: i64,
+    #[serde(default)]
+    max_msgs_per_subject: i64,
+    #[serde(default)]
+    max_msg_size: i64,
+    #[serde(default)]
+    no_ack: bool,
+    #[serde(default)]
+    sealed: bool,
 }
 
 #[derive(Deserialize)]
@@ -225,7 +257,48 @@ impl Stream {
             Some(_) => None,
             None => serde_json::from_slice(&message.payload).ok(),
         };
+        if what == "ready"
+            && let Some(Reply { error: None, config: Some(config), .. }) = &reply
+            && let Some((setting, found, wanted)) = self.differs(config)
+        {
+            return News::Unfit(format!(
+                "the stream {} has {setting}: {found}, and mq9 needs {wanted}: change that with `nats stream edit`; \
+                 if it cannot be changed, and holds nothing of worth, remove the stream",
+                self.name
+            ));
+        }
         meaning(what, which, number, reply)
+    }
+
+    /// The first setting that is not as it has to be: its name, what it is, and what it should be.
+    fn differs(&self, config: &Config) -> Option<(&'static str, String, String)> {
+        let texts = [
+            ("subjects", config.subjects.join(", "), self.subject.as_str()),
+            ("retention", config.retention.clone(), "limits"),
+            ("storage", config.storage.clone(), "file"),
+            ("discard", config.discard.clone(), "new"),
+            ("no_ack", config.no_ack.to_string(), "false"),
+            ("sealed", config.sealed.to_string(), "false"),
+        ];
+        if let Some((name, found, wanted)) =
+            texts.into_iter().find(|(_, found, wanted)| found != wanted)
+        {
+            return Some((name, found, wanted.to_owned()));
+        }
+        if config.num_replicas < self.replicas {
+            let (found, wanted) = (config.num_replicas, self.replicas);
+            return Some(("num_replicas", found.to_string(), format!("{wanted} or more")));
+        }
+        // None of them is a limit unless it is above zero.
+        let limits = [
+            ("max_age", config.max_age),
+            ("max_msgs", config.max_msgs),
+            ("max_bytes", config.max_bytes),
+            ("max_msgs_per_subject", config.max_msgs_per_subject),
+            ("max_msg_size", config.max_msg_size),
+        ];
+        let (name, found) = limits.into_iter().find(|(_, limit)| *limit > 0)?;
+        Some((name, found.to_string(), "no such limit".to_owned()))
     }
 }
 

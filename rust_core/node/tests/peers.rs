@@ -53,3 +53,29 @@ fn the_next_leader_is_a_member_with_room_and_then_the_most() {
     assert!(peers.follows(1, 2, 0) && !peers.follows(1, 5, 0) && !peers.follows(2, 1, 0));
     assert!(!peers.follows(1, 2, 3_000), "it may be away");
 }
+
+#[test]
+fn a_missing_stream_is_made_by_most_of_the_members_if_none_holds_anything() {
+    let (mut peers, members) = (Peers::default(), [1, 2, 3]);
+    let empty = |node| Peer { role: Role::Starting, ..peer(node, 0, 0) };
+    assert_eq!(peers.keep_from_beginning(&[1], 1, 0, 0), None, "it is alone");
+    assert!(peers.keep_from_beginning(&[1], 1, 5, 0).unwrap().contains("this node holds"));
+    let waits = |peers: &Peers, now| peers.keep_from_beginning(&members, 1, 0, now);
+    assert!(waits(&peers, 0).unwrap().contains("once 2 of the 3 nodes are here"));
+    peers.hear(empty(1), 0);
+    peers.hear(empty(4), 0);
+    assert!(waits(&peers, 0).is_some(), "neither itself nor a stranger is another member");
+    peers.hear(empty(2), 0);
+    assert_eq!(waits(&peers, 10), None);
+    assert!(waits(&peers, 3_000).is_some(), "node 2 may be away");
+    peers.hear(empty(2), 3_000);
+    peers.hear(Peer { role: Role::Starting, ..peer(3, 7, 7) }, 3_000);
+    assert!(waits(&peers, 3_000).unwrap().contains("node 3 holds what was in it"));
+    peers.hear(empty(2), 60_000);
+    assert!(
+        waits(&peers, 60_000).unwrap().contains("node 3"),
+        "what it holds is not gone because it is away"
+    );
+    peers.hear(empty(3), 60_000);
+    assert_eq!(waits(&peers, 60_000), None, "it has joined anew");
+}

@@ -272,13 +272,18 @@ impl Driver {
                 connection.is_ready = true;
                 self.state.trouble = None;
             }
-            // A node that holds something knows that there was a stream: a new one would be another.
-            News::Missing if self.member.position().sequence == 0 => {
-                self.stream.create(&mut connection.link.out);
+            News::Unfit(why) => {
+                self.state.is_alarm = true;
+                self.stopped(why);
             }
             News::Missing => {
+                let (peers, own) = (&self.state.peers, &self.settings);
+                let sequence = self.member.position().sequence;
                 self.state.trouble =
-                    Some("the stream is gone, but this node holds what was in it".to_owned());
+                    peers.keep_from_beginning(&own.members, own.node, sequence, now);
+                if self.state.trouble.is_none() {
+                    self.stream.create(&mut connection.link.out);
+                }
             }
             News::NotReady(why) => self.state.trouble = Some(format!("the stream: {why}")),
             News::Answered(id, answer) => self.member.answered(&id, answer, now),
