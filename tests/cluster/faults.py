@@ -35,7 +35,7 @@ from mq9.cluster.local import LocalCluster, Process
 _QUIET_S = 1.0
 _PAGE = Path(__file__).parents[2] / "docs/guides/cluster.md"
 _BEGIN, _END = "<!-- faults: written by make faults-cluster -->", "<!-- end of faults -->"
-_ROOM_BYTES = 1 << 30
+_LAST_WORDS = 5_000
 # What a nats-server says when its disk takes nothing more.
 _OUT_OF_SPACE = "will be DISABLED"
 _INFO = "$JS.API.STREAM.INFO.MQ9_LOG_local"
@@ -349,6 +349,12 @@ async def run(folder: Path, count: int | None, seed: int, *, insists: bool = Fal
         result.confirmed, result.acked = load.ledger.confirmed(), len(load.ledger.acked)
         result.pushes, result.pushed_twice = load.pushes()
         result.verdict.wrong += await asyncio.to_thread(_differences, scene)
+    except Exception:
+        # The files are gone afterwards.
+        for each in (*cluster.servers, *cluster.nodes):
+            if each.running is not None and each.running.poll() is not None:
+                _say(f"{each.name} has ended:\n{each.log.read_text()[-_LAST_WORDS:]}")
+        raise
     finally:
         await asyncio.to_thread(cluster.stop)
         links.close()

@@ -226,3 +226,26 @@ def test_a_node_with_the_number_of_another(cluster: LocalCluster, tmp_path: Path
     assert first.running is not None
     assert first.running.poll() is None
     cluster.wait_for_leader()
+
+
+async def test_late_words_of_a_node_that_was_started_again_do_not_end_it(
+    cluster: LocalCluster,
+) -> None:
+    first = cluster.nodes[0]
+    client = await nats.connect(cluster.servers[0].url)
+    heard = await client.subscribe("mq9.node.local.1")
+    said = json.loads((await heard.next_msg(10)).data)
+    # A server that stood still passes on what it had taken of the process before.
+    for age_ms in range(10**9, 10**9 + 20 * 500, 500):
+        late = {**said, "incarnation": said["incarnation"] ^ 1, "age_ms": age_ms}
+        await client.publish("mq9.node.local.1", json.dumps(late).encode())
+    await client.flush()
+    # It has taken all of them once it speaks again, twice: the first may have been on its way.
+    spoken = 0
+    while spoken < 3:
+        told = json.loads((await heard.next_msg(10)).data)
+        spoken += told["incarnation"] == said["incarnation"]
+    await client.close()
+    assert first.running is not None
+    assert first.running.poll() is None, first.log.read_text()
+    assert "runs already" not in first.log.read_text()

@@ -45,6 +45,9 @@ pub struct Peer {
     /// How long it has been there.
     #[serde(default)]
     pub age_ms: u64,
+    /// The incarnation of another process with its number that it has heard of; 0 for none.
+    #[serde(default)]
+    pub rival: u64,
     /// Its disk takes no messages.
     #[serde(default)]
     pub is_full: bool,

@@ -13,6 +13,7 @@ fn peer(node: u32, sequence: u64, durable: u64) -> Peer {
         leader: 1,
         incarnation: 0,
         age_ms: 0,
+        rival: 0,
         is_full: false,
     }
 }

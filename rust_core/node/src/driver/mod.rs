@@ -87,8 +87,8 @@ struct State {
     unwritten: Option<Unwritten>,
     /// Servers in a row that cannot keep the stream; none counts once one could.
     unfit: Option<usize>,
-    /// How often another process was heard of that has this node's number.
-    doubles: u32,
+    /// Another process that was heard of and has this node's number: it may be one that has ended.
+    rival: u64,
     /// When a lead that is being given away is given up.
     yield_until: Option<u64>,
     /// When this thread began.

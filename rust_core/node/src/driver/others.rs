@@ -17,8 +17,6 @@ const PURGE_MARGIN: u64 = 1_000;
 const UNWELL_MS: u64 = 1_000;
 /// How long a leader waits for its lead to be given away.
 const YIELD_MS: u64 = 2_000;
-/// A process with this node's number, heard of so often, is no message that was late.
-const DOUBLES: u32 = 4;
 /// A leader that no server is connected to gives up after so many leases without an answer: another may lead by then.
 const CUT_OFF_LEASES: u64 = 1;
 /// The same while a server is connected: the stream elects a leader of its own in up to ten seconds.
@@ -69,12 +67,12 @@ impl Driver {
     pub(super) fn heard_of(&mut self, peer: Peer, now: u64) {
         let own = &self.settings;
         if peer.node == own.node && peer.incarnation != own.incarnation {
-            // The one that was there first goes on.
+            self.state.rival = peer.incarnation;
+            // What an earlier process said comes late, and all at once, when a server or a link goes on. Who knows of
+            // this one was there when it had begun. The one that was there first goes on.
             let age_ms = now.saturating_sub(self.state.began_at);
-            if (peer.age_ms, peer.incarnation) > (age_ms, own.incarnation) {
-                self.state.doubles += 1;
-            }
-            if self.state.doubles >= DOUBLES {
+            let is_alive = peer.rival == own.incarnation;
+            if is_alive && (peer.age_ms, peer.incarnation) > (age_ms, own.incarnation) {
                 let (node, cluster) = (own.node, &own.cluster);
                 self.stopped(format!(
                     "node {node} of the cluster {cluster} runs already: give each node a number of its own, and \
@@ -108,6 +106,7 @@ impl Driver {
             leader: self.leader(leader),
             incarnation: self.settings.incarnation,
             age_ms: now.saturating_sub(self.state.began_at),
+            rival: self.state.rival,
             is_full,
         };
         if let (Some(connection), Ok(text)) =
