@@ -351,9 +351,9 @@ async def run(folder: Path, count: int | None, seed: int, *, insists: bool = Fal
         result.verdict.wrong += await asyncio.to_thread(_differences, scene)
     except Exception:
         # The files are gone afterwards.
-        for each in (*cluster.servers, *cluster.nodes):
-            if each.running is not None and each.running.poll() is not None:
-                _say(f"{each.name} has ended:\n{each.log.read_text()[-_LAST_WORDS:]}")
+        for process in (*cluster.servers, *cluster.nodes):
+            if process.running is not None and process.running.poll() is not None:
+                _say(f"{process.name} has ended:\n{process.log.read_text()[-_LAST_WORDS:]}")
         raise
     finally:
         await asyncio.to_thread(cluster.stop)

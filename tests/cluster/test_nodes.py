@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from tests.cluster.links import config_of
 
 from mq9.cluster.local import LocalCluster, Process
 
@@ -188,3 +190,42 @@ async def test_a_leader_that_was_stopped_for_a_while_follows(cluster: LocalClust
 async def test_a_leader_that_ends_in_order_gives_its_lead_away(cluster: LocalCluster) -> None:
     sender = await fail_over(cluster, "end")
     assert sender.gap_s < 2.0
+
+
+async def test_a_client_that_reads_nothing_does_not_keep_the_lead_from_the_next_node(
+    made: LocalCluster,
+) -> None:
+    for node in made.nodes:
+        file = config_of(node)
+        # So long a leader that ends waits for its clients to take what they were told.
+        patient = 'write_deadline: "60s"\nmq9 {\n  drain_time: "60s"'
+        file.write_text(file.read_text().replace("mq9 {", patient))
+    try:
+        await asyncio.to_thread(made.start)
+        leader = await asyncio.to_thread(made.wait_for_leader)
+        with socket.create_connection(("127.0.0.1", leader.port)) as silent:
+            silent.sendall(b'CONNECT {"verbose":false}\r\nSUB much 1\r\nPING\r\n')
+            said = b""
+            while b"PONG\r\n" not in said:
+                said += silent.recv(65_536)
+            client = await connected(leader)
+            for _ in range(24):
+                await client.publish("much", bytes(1 << 20))
+            await client.flush(30)
+            await client.close()
+            assert leader.running is not None
+            leader.running.terminate()
+            leads = await asyncio.to_thread(_next_leader, made, leader)
+            assert leads, "nobody leads while a client of the last leader reads nothing"
+            assert leader.running.poll() is None
+    finally:
+        made.stop()
+
+
+def _next_leader(cluster: LocalCluster, old: Process) -> bool:
+    until = time.monotonic() + 15
+    while time.monotonic() < until:
+        if cluster_has_new_leader(cluster, old):
+            return True
+        time.sleep(0.05)
+    return False

@@ -1,8 +1,11 @@
 """Operators of a cluster that other machines reach: users who are named, and nobody by address."""
 
 import asyncio
+import base64
 import json
 import re
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import nats
@@ -79,3 +82,42 @@ async def test_a_client_that_a_follower_handed_on_is_no_operator(made: LocalClus
         assert found["error"].startswith("permission denied"), found
     finally:
         made.stop()
+
+
+async def test_monitoring_of_a_follower_is_for_those_whom_a_leader_answers(
+    made: LocalCluster,
+) -> None:
+    for node in made.nodes:
+        file = config_of(node)
+        users = "mq9 {\n  monitoring { user: watcher, password: secret }"
+        file.write_text(file.read_text().replace("mq9 {", users))
+    try:
+        await asyncio.to_thread(made.start)
+        for node in made.nodes:
+            host = f"127.0.0.1:{node.http}"
+            wanted = {
+                "/healthz": {("none", 200), ("stranger", 403)},
+                "/varz": {("none", 401), ("watcher", 200), ("stranger", 403)},
+                "/metrics": {("none", 401), ("watcher", 200), ("stranger", 403)},
+            }
+            for path, answers in wanted.items():
+                for who, status in answers:
+                    request = urllib.request.Request(f"http://{host}{path}")
+                    if who == "watcher":
+                        word = base64.b64encode(b"watcher:secret").decode()
+                        request.add_header("Authorization", f"Basic {word}")
+                    if who == "stranger":
+                        request.add_header("Host", "rebound.example")
+                    found = await asyncio.to_thread(answered, request)
+                    assert found == status, (node.name, path, who)
+    finally:
+        made.stop()
+
+
+def answered(request: urllib.request.Request) -> int:
+    """The status of the answer."""
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
@@ -113,7 +114,11 @@ async def test_a_stream_that_would_lose_what_it_confirms(
 
 async def make_stream(cluster: LocalCluster, **change: object) -> None:
     """The log's stream, as somebody else would make it."""
-    settings = {"num_replicas": 3, "discard": api.DiscardPolicy.NEW, **change}
+    settings: dict[str, Any] = {
+        "num_replicas": 3,
+        "discard": api.DiscardPolicy.NEW,
+        **change,
+    }
     stream = api.StreamConfig(name="MQ9_LOG_local", subjects=["mq9.log.local"], **settings)
     for _ in range(600):
         try:
@@ -187,6 +192,36 @@ async def test_servers_of_which_most_do_not_say_how_they_sync(made: LocalCluster
         await asked
     finally:
         made.stop()
+
+
+async def test_a_server_that_is_started_again_is_asked_again(made: LocalCluster) -> None:
+    servers = made.servers[:2]
+    monitors = [f"http://127.0.0.1:{server.http}" for server in servers]
+    check = SyncCheck(monitors, Log(), every_s=0.1)
+    try:
+        servers[0].start()
+        with pytest.raises(StartError, match="most of the `monitors`"):
+            # One of two is not most of them.
+            await SyncCheck(monitors, Log(), patience_s=3.0).begin(asyncio.Event())
+        servers[1].start()
+        await check.begin(asyncio.Event())
+        stop = asyncio.Event()
+        asking = asyncio.create_task(check.finish(stop))
+        servers[1].end()
+        lazy(servers[1])
+        servers[1].start()
+        await asyncio.wait_for(stop.wait(), 30)
+        await asking
+        assert "confirms messages before they are synced" in str(check.refusal)
+    finally:
+        made.stop()
+
+
+def test_a_monitor_that_is_named_twice_is_refused(made: LocalCluster) -> None:
+    node, server = made.nodes[0], made.servers[0]
+    twice = f'monitors: ["http://127.0.0.1:{server.http}", "http://127.0.0.1:{server.http}"]'
+    rewritten(config_of(node), lambda text: re.sub(r"monitors: .*", twice, text))
+    assert "one of the URLs is there twice" in refused(node)
 
 
 async def test_a_monitor_that_speaks_no_http_is_told(made: LocalCluster) -> None:

@@ -64,6 +64,8 @@ def _monitors(value: Value, notes: Notes) -> tuple[str, ...]:
         url = urlsplit(each)
         if url.scheme not in {"http", "https"} or not url.hostname:
             raise at(value.place, 'expected URLs such as "http://10.0.0.1:8333"')
+    if len(set(found)) < len(found):
+        raise at(value.place, "one of the URLs is there twice: each nats-server has its own")
     return found
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 2.0
 _AGAIN_S = 1.0
+# One that is started again may sync otherwise than before.
+_EVERY_S = 60.0
 # After the start of a machine they may take as long as this.
 _PATIENCE_S = 30.0
 _MOST_BYTES = 1 << 20
@@ -30,10 +32,20 @@ _WHY = "a power cut of all machines may lose what was confirmed"
 class SyncCheck:
     """Whether all servers sync what they confirm. One that is away is asked when it is back."""
 
-    def __init__(self, monitors: Sequence[str], log: Log, patience_s: float = _PATIENCE_S) -> None:
+    refusal: StartError | None = None
+    """Why this node has to end."""
+
+    def __init__(
+        self,
+        monitors: Sequence[str],
+        log: Log,
+        patience_s: float = _PATIENCE_S,
+        every_s: float = _EVERY_S,
+    ) -> None:
+        self._monitors = list(monitors)
         self._left = list(monitors)
-        self._patience_s = patience_s
-        self._enough = len(monitors) // 2
+        self._patience_s, self._every_s = patience_s, every_s
+        self._enough = (len(monitors) - 1) // 2
         self._log = log
 
     async def begin(self, stop: asyncio.Event) -> None:
@@ -51,16 +63,18 @@ class SyncCheck:
                     f"{why}): without sync_interval: always {_WHY}. If you made sure of it by "
                     "other means, set sync: unchecked"
                 )
-            await _pause(stop)
+            await _pause(stop, _AGAIN_S)
 
     async def finish(self, stop: asyncio.Event) -> None:
-        """Ask until all have answered; one that does not sync ends this node."""
-        while self._left and not stop.is_set():
-            await _pause(stop)
+        """Ask until all have answered, and now and then again; who does not sync ends this node."""
+        while not stop.is_set():
+            await _pause(stop, _AGAIN_S if self._left else self._every_s)
+            self._left = self._left or list(self._monitors)
             try:
                 await self._ask()
             except StartError as error:
                 self._log.error(f"Cluster: {error}")
+                self.refusal = error
                 stop.set()
 
     async def _ask(self) -> dict[str, str]:
@@ -82,9 +96,9 @@ class SyncCheck:
         return silent
 
 
-async def _pause(stop: asyncio.Event) -> None:
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
     try:
-        async with asyncio.timeout(_AGAIN_S):
+        async with asyncio.timeout(seconds):
             await stop.wait()
     except TimeoutError:
         pass

@@ -21,7 +21,7 @@ from mq9.server.running import StartError
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from mq9._core import NodeStatus
     from mq9.config import Replication
@@ -48,14 +48,17 @@ class Membership:
         *,
         max_payload: int,
         first: bool,
+        refusal: Callable[[Request, bool], Awaitable[Response | None]],
     ) -> None:
         self._options = options
         self._max_payload = max_payload
+        self._refusal = refusal
         self._first = first
         self._has_worked = not first
         self._log = log
         self._open_store = open_store
         self._store: Store | None = None
+        self._check: SyncCheck | None = None
         self._checking: asyncio.Task[None] | None = None
         self._node: ClusterNode | None = None
         self._seen = 0
@@ -97,6 +100,7 @@ class Membership:
                 keep = status.keep
                 await self.close(checkpoint=False)
             await self.close(checkpoint=True)
+            self.raise_refusal()
             return None
         finally:
             handing_on.close()
@@ -107,11 +111,16 @@ class Membership:
         if not self._options.checks_sync:
             self._log.warn("Cluster: nobody checks whether the nats-servers sync what they confirm")
             return
-        check = SyncCheck(self._options.monitors, self._log)
+        check = self._check = SyncCheck(self._options.monitors, self._log)
         # A node that was demoted may be cut off from all of them.
         if self._first:
             await check.begin(stop)
         self._checking = asyncio.create_task(check.finish(stop))
+
+    def raise_refusal(self) -> None:
+        """StartError if a nats-server does not sync: who restarts this node hears of it."""
+        if self._check is not None and self._check.refusal is not None:
+            raise self._check.refusal
 
     async def _open(self, keep: int) -> None:
         options = self._options
@@ -161,6 +170,10 @@ class Membership:
                 self._log.error(f"Cluster: {status.trouble}")
                 return EVERYTHING
 
+    async def end_lead(self) -> None:
+        """Give the lead away, if another node can take it, and take no further part."""
+        await asyncio.to_thread(self._running_node().stop)
+
     async def close(self, *, checkpoint: bool) -> None:
         """End the node, and close the store; a leader gives its lead away first."""
         node, store = self._node, self._store
@@ -203,6 +216,9 @@ class Membership:
 
         async def answer(request: Request) -> Response:
             path, health = urlsplit(request.target).path.rstrip("/"), self.health()
+            # As at a leader: load balancers have no password.
+            if refused := await self._refusal(request, path != "/healthz"):
+                return refused
             if path == "/metrics":
                 return Response(metrics.text(health), metrics.CONTENT_TYPE)
             if path == "/varz":

@@ -63,6 +63,10 @@ class Monitor:
         self._base = f"/{running.options.http_base_path.strip('/')}".rstrip("/")
         self.http = HttpServer(self.answer)
 
+    async def _refused(self, request: Request, *, secret: bool) -> Response | None:
+        running = self._running
+        return await refusal(running.options, running.passwords, request, secret=secret)
+
     async def answer(self, request: Request) -> Response:
         """The answer to a GET."""
         try:
@@ -71,10 +75,10 @@ class Monitor:
         except ValueError:
             return Response(b"the query cannot be read", status=400)
         if not f"{parts.path}/".startswith(f"{self._base}/"):
-            return await refusal(self._running, request, secret=True) or _not_found()
+            return await self._refused(request, secret=True) or _not_found()
         path = parts.path[len(self._base) :] or "/"
         # Whether the server is well is for load balancers, which have no password.
-        if refused := await refusal(self._running, request, secret=path != "/healthz"):
+        if refused := await self._refused(request, secret=path != "/healthz"):
             return refused
         try:
             response = await self._route(path, query)

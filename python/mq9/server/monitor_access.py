@@ -10,18 +10,19 @@ import binascii
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
+from mq9.config import Options
 from mq9.server.hash_queue import CrowdedError
 from mq9.server.http_server import Request, Response
 from mq9.server.info import is_loopback
 from mq9.server.passwords import Passwords, bcrypt_cost
-from mq9.server.running import Running
 
 _ASK = (("WWW-Authenticate", 'Basic realm="mq9 monitoring", charset="UTF-8"'),)
 
 
-async def refusal(running: Running, request: Request, *, secret: bool) -> Response | None:
+async def refusal(
+    options: Options, passwords: Passwords, request: Request, *, secret: bool
+) -> Response | None:
     """What is answered to a request that is not allowed; `secret` is what takes a password."""
-    options = running.options
     if is_loopback(request.local_ip):
         names = {options.http_host or options.host, *options.monitoring.hosts}
         if wrong := _stranger(request, {name.lower() for name in names}):
@@ -32,7 +33,7 @@ async def refusal(running: Running, request: Request, *, secret: bool) -> Respon
             return Response(text.encode("utf-8", "replace"), status=403)
     if secret and options.monitoring.user is not None:
         stored = options.monitoring.password or ""
-        if not await _is_user(running.passwords, options.monitoring.user, stored, request):
+        if not await _is_user(passwords, options.monitoring.user, stored, request):
             return Response(b"user and password are needed\n", status=401, headers=_ASK)
     return None
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from mq9.commands import Commands
     from mq9.config import Options
-    from mq9.server.http_server import HttpServer
+    from mq9.server.http_server import HttpServer, Request, Response
     from mq9.server.logs import Log
     from mq9.server.membership import Membership
     from mq9.server.monitor import Monitor
@@ -153,6 +153,7 @@ class Server:
             lambda keep: open_store(options, keep),
             max_payload=options.max_payload,
             first=self._is_first,
+            refusal=self._refusal_of_monitoring,
         )
         self._stop_signals()
         sockets = listen(options.host, options.port)
@@ -166,6 +167,11 @@ class Server:
         opened.running.cluster_health = self._membership.health
         opened.running.yield_lead = self._membership.yield_to
         return opened
+
+    async def _refusal_of_monitoring(self, request: Request, secret: bool) -> Response | None:
+        from mq9.server.monitor_access import refusal
+
+        return await refusal(self._options, self.ready.passwords, request, secret=secret)
 
     async def _prepare(self, *, monitoring: bool) -> None:
         await asyncio.to_thread(_import_handlers, monitoring=monitoring)
@@ -185,9 +191,8 @@ class Server:
         self._stop.set()
 
     async def _leave(self, membership: Membership) -> None:
-        if self.demoted_to is None:
-            self._log.info("Giving the lead to another node")
         await membership.close(checkpoint=False)
+        membership.raise_refusal()
         self._log.info("Server Exiting.." if self.demoted_to is None else "Following another node")
 
     async def _serve(self, opened: Opened) -> None:
@@ -355,6 +360,10 @@ class Server:
             await self._http.close()
         if self.demoted_to is None:
             await self._send_replies()
+            if self._membership is not None:
+                # A client that takes nothing keeps this server for a while, but not the others.
+                self._log.info("Giving the lead to another node")
+                await self._membership.end_lead()
         for session in running.clients:
             session.close("Server Shutdown")
         hurry = asyncio.create_task(self._hurry.wait())

@@ -361,7 +361,9 @@ impl Driver {
     /// Sends what the store has for the stream, if nothing is under way.
     fn propose(&mut self, now: u64) {
         // Who gives the lead away begins nothing new.
-        if !self.member.has_room() || self.wishes.yield_to.load(Ordering::SeqCst) != 0 {
+        let gives_away = self.wishes.yield_to.load(Ordering::SeqCst) != 0
+            || self.wishes.stop.load(Ordering::SeqCst);
+        if !self.member.has_room() || gives_away {
             return;
         }
         if !self.wishes.outgoing.swap(false, Ordering::SeqCst) {

@@ -198,9 +198,7 @@ impl Driver {
         if wanted == 0 || self.state.end.is_some() || self.state.yield_until.is_some() {
             return;
         }
-        if self.member.role() != MemberRole::Leading
-            || self.give_away(wanted, false, now) != Some(false)
-        {
+        if self.member.role() != MemberRole::Leading || self.give_away(wanted, now) != Some(false) {
             self.wishes.yield_to.store(0, Ordering::SeqCst);
         }
     }
@@ -215,25 +213,21 @@ impl Driver {
             self.state.end = Some(Role::Stopped);
             return;
         }
-        if self.give_away(ANYBODY, true, now).is_none() {
+        if self.give_away(ANYBODY, now).is_none() {
             self.state.end = Some(Role::Stopped);
         }
     }
 
     /// Yields to `wanted`, or to the best placed; false while something is under way, none if nobody can take it.
-    /// Unless it `waits`, what was not proposed yet is cut off: its clients have no answer, and ask again.
-    fn give_away(&mut self, wanted: u32, waits: bool, now: u64) -> Option<bool> {
+    /// What was not proposed yet is cut off: its clients have no answer, and ask again.
+    fn give_away(&mut self, wanted: u32, now: u64) -> Option<bool> {
         let (own, peers) = (self.settings.node, &self.state.peers);
         let node = match wanted {
             ANYBODY => peers.best_placed(&self.settings.members, own, now)?.node,
             wanted if peers.follows(own, wanted, now) => wanted,
             _ => return None,
         };
-        let has_outgoing = self.store.lock_if_open().is_some_and(|mut store| store.has_outgoing());
-        if !self.member.has_room()
-            || (waits && has_outgoing)
-            || self.member.yield_to(node, now).is_err()
-        {
+        if !self.member.has_room() || self.member.yield_to(node, now).is_err() {
             return Some(false);
         }
         // From now on another may lead at any moment.
