@@ -1,6 +1,6 @@
 //! A ledger of promises to clients, and whether they were kept.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use mq9_cluster::{Alarm, Digest, Position};
@@ -13,6 +13,7 @@ pub enum Broken {
     Reordered { op: u64, before: u64, node: usize },
     StaleRead { op: u64, node: usize },
     Differs { sequence: u64, node: usize },
+    TwoLead { sequence: u64, term: u64, node: usize },
     Alarm { alarm: Alarm, node: usize },
     NoLeader,
     Apart,
@@ -40,6 +41,12 @@ impl fmt::Display for Broken {
             Broken::Differs { sequence, node } => {
                 write!(f, "at {sequence} node {node} holds something else than another")
             }
+            Broken::TwoLead { sequence, term, node } => {
+                write!(
+                    f,
+                    "node {node} acknowledged {sequence} in term {term}, beside another leader"
+                )
+            }
             Broken::Alarm { alarm, node } => write!(f, "node {node}: {alarm}"),
             Broken::NoLeader => write!(f, "in the end not one node leads"),
             Broken::Apart => write!(f, "in the end a node is behind"),
@@ -53,9 +60,33 @@ pub struct Ledger {
     /// Operations whose clients were told that they are stored.
     pub acknowledged: Vec<u64>,
     digests: HashMap<u64, (Digest, usize)>,
+    /// By sequence: the term in which it was acknowledged, and by which node.
+    leaders: BTreeMap<u64, (u64, usize)>,
 }
 
 impl Ledger {
+    /// Clients are told that a batch is stored. Each term has one node that says so, behind all of the term before.
+    pub fn acknowledge(
+        &mut self,
+        sequence: u64,
+        term: u64,
+        node: usize,
+        ops: Vec<u64>,
+    ) -> Result<(), Broken> {
+        let fits =
+            |earlier: (u64, usize), later: (u64, usize)| earlier.0 < later.0 || earlier == later;
+        let own = (term, node);
+        let before = self.leaders.range(..sequence).next_back();
+        let after = self.leaders.range(sequence + 1..).next();
+        let is_alone = before.is_none_or(|(_, &before)| fits(before, own))
+            && after.is_none_or(|(_, &after)| fits(own, after));
+        if self.leaders.insert(sequence, own).is_some() || !is_alone {
+            return Err(Broken::TwoLead { sequence, term, node });
+        }
+        self.acknowledged.extend(ops);
+        Ok(())
+    }
+
     /// At equal sequences all nodes hold the same.
     pub fn agree(&mut self, position: Position, ops: usize, node: usize) -> Result<(), Broken> {
         let seen = self.digests.entry(position.sequence).or_insert((position.digest, ops));

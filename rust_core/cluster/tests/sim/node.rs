@@ -23,8 +23,8 @@ pub struct Node {
     durable: usize,
     /// What clients gave it that no batch has taken yet.
     pub waiting: Vec<u64>,
-    /// Operations in batches whose clients have no answer, by the batch's sequence.
-    pub unanswered: Vec<(u64, Vec<u64>)>,
+    /// Operations in batches whose clients have no answer, by the batch's sequence and term.
+    pub unanswered: Vec<(u64, u64, Vec<u64>)>,
     /// Nothing moves before this.
     pub paused_until: u64,
     /// Nothing passes between it and the stream before this.
@@ -104,7 +104,7 @@ impl Node {
     /// Everybody who waits is told that the outcome is unknown.
     pub fn forget_clients(&mut self) -> Vec<u64> {
         let mut unknown = std::mem::take(&mut self.waiting);
-        unknown.extend(self.unanswered.drain(..).flat_map(|(_, ops)| ops));
+        unknown.extend(self.unanswered.drain(..).flat_map(|(_, _, ops)| ops));
         unknown
     }
 

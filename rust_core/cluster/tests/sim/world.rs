@@ -236,7 +236,7 @@ impl World {
             Event::Sync { node } => {
                 if self.nodes[node].member.is_some() && self.now >= self.nodes[node].paused_until {
                     self.nodes[node].sync();
-                    self.answer_clients(node);
+                    self.answer_clients(node)?;
                 }
                 self.soon(1, 30, Event::Sync { node });
             }
@@ -308,7 +308,8 @@ impl World {
             if self.rules.replies_early {
                 self.ledger.acknowledged.extend(ops);
             } else {
-                node.unanswered.push((proposed.position.sequence, ops));
+                let at = proposed.position;
+                node.unanswered.push((at.sequence, at.term, ops));
             }
         }
         Ok(())
@@ -351,7 +352,7 @@ impl World {
             }
             Action::Committed { sequence } => {
                 self.agree(index, sequence)?;
-                self.answer_clients(index);
+                self.answer_clients(index)?;
             }
             Action::Follow => self.forget_clients(index),
             Action::StepDown { keep } => {
@@ -382,16 +383,23 @@ impl World {
     }
 
     /// Answers leave when the stream has the batch and the own log is durable that far.
-    fn answer_clients(&mut self, index: usize) {
+    fn answer_clients(&mut self, index: usize) -> Result<(), Broken> {
         let node = &mut self.nodes[index];
-        let Some(member) = &node.member else { return };
+        let Some(member) = &node.member else { return Ok(()) };
         let happened = member.position().sequence;
-        while let Some(&(sequence, _)) = node.unanswered.first() {
+        while let Some(&(sequence, term, _)) = node.unanswered.first() {
             if sequence > happened || !node.is_durable(sequence) {
-                return;
+                break;
             }
-            self.ledger.acknowledged.extend(node.unanswered.remove(0).1);
+            let ops = node.unanswered.remove(0).2;
+            if self.rules.forgets {
+                // What it has forgotten it takes again, from whoever leads next: no rule of ours holds until the alarm.
+                self.ledger.acknowledged.extend(ops);
+            } else {
+                self.ledger.acknowledge(sequence, term, index, ops)?;
+            }
         }
+        Ok(())
     }
 
     fn send_to_stream(&mut self, index: usize, event: Event) {
