@@ -115,30 +115,8 @@ impl Store {
         let stream = self.stream_name(key.slot);
         let gone = StreamEvent::ConsumerGone { key, stream, consumer: name, idle };
         self.state.stream_events.push_back(gone);
-        self.let_unwanted_go(key.slot, now)?;
+        self.on_unwanted(key.slot, now);
         Ok(true)
-    }
-
-    /// Where only messages stay that some consumer has not done with, others go.
-    fn let_unwanted_go(&mut self, index: SlotIx, now: Now) -> Result<()> {
-        let slot = self.state.slot(index).filter(|slot| slot.mailbox.policy().interest);
-        let Some(slot) = slot else { return Ok(()) };
-        let all: Vec<u64> = slot.mailbox.iter_from(0).map(|(_, entry)| entry.msg_id).collect();
-        let gone: Vec<u64> =
-            all.into_iter().filter(|id| !self.state.is_wanted(index, *id)).collect();
-        let address = self.address_of(index);
-        let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
-        for some in gone.chunks(MOST_GIVEN) {
-            let mut encoded = Vec::new();
-            ranges::encode_ids(some.iter().copied(), &mut encoded);
-            let op = Op::Removed { stamp, cause: cause::CONSUMED, ranges: &encoded };
-            self.log.reserve(space_for(&[&op]), Space::Reclaim, now.wall_ms)?;
-            self.append(index, 0, &op);
-            for &msg_id in some {
-                self.state.remove_message(index, msg_id);
-            }
-        }
-        Ok(())
     }
 
     /// How a consumer behaves.

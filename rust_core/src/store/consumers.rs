@@ -40,9 +40,22 @@ pub struct ConsumerSlot {
     pub counts: GroupCounts,
 }
 
+/// A look for messages that no consumer wants any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sweep {
+    /// The first message that was not looked at.
+    pub next: u64,
+    /// The first message that came after it began.
+    pub end: u64,
+    /// A timer lets it go on.
+    pub timed: bool,
+}
+
 /// The consumers of one stream.
 #[derive(Debug, Default)]
 pub struct Consumers {
+    /// Where only messages stay that some consumer wants: others are looked for since one was removed.
+    pub sweep: Option<Sweep>,
     by_name: HashMap<Arc<str>, u64, foldhash::fast::RandomState>,
     by_id: BTreeMap<u64, ConsumerSlot>,
 }

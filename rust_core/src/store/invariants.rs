@@ -62,7 +62,7 @@ impl State {
         }
         self.live.check_invariants(&live);
         let (mut wall, mut mono) = (0, 0);
-        for (_, slot) in self.slots() {
+        for (index, slot) in self.slots() {
             let due_ms = slot.expiry.and_then(|timer| self.timers.wall.deadline(timer));
             let Mailbox { ref address, expires_ms, .. } = slot.mailbox;
             assert_eq!(due_ms.unwrap_or(0), expires_ms, "when {address} expires");
@@ -73,6 +73,11 @@ impl State {
             wall += usize::from(extras.sent_ids.is_some());
             // A follower lets nothing go by itself: the timer comes with the lead.
             mono += usize::from(extras.is_trimmed && !is_follower);
+            let sweep = slot.consumers().and_then(|consumers| consumers.sweep);
+            let is_served = || self.streams.values().any(|served| *served == index);
+            let goes_on = sweep.is_none_or(|sweep| sweep.timed || is_follower || !is_served());
+            assert!(goes_on, "nobody looks for what no consumer wants");
+            mono += usize::from(sweep.is_some_and(|sweep| sweep.timed) && !is_follower);
         }
         let timers = (self.timers.wall.len(), self.timers.mono.len());
         assert!(timers.0 >= wall && timers.1 >= mono, "{timers:?} timers for {wall} and {mono}");

@@ -61,6 +61,7 @@ mod stream_purge;
 mod stream_state;
 mod tick;
 mod timers;
+mod unwanted;
 mod update;
 mod usage;
 mod waiters;

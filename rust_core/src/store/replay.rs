@@ -20,7 +20,8 @@ use crate::time::Now;
 use crate::wire::mailbox_ops::Updated;
 use crate::wire::op::{MAX_ID, MemberName, Message, Op, kind};
 use crate::wire::record::{FLAG_MORE, FLAG_REST, FLAGS, Record};
-use crate::wire::stream_ops::decode_runs;
+use crate::wire::stamp::cause;
+use crate::wire::stream_ops::{NO_CONSUMER, decode_runs};
 
 /// More messages than this are not lost without a trace: a larger id is no sane one.
 const MAX_LOST: u64 = 1 << 20;
@@ -313,6 +314,13 @@ impl<'s> Replay<'s> {
             Op::ConsumerReturned(returned) => {
                 if let Some(key) = self.consumer_of(index, returned.consumer)? {
                     self.state.take_back(key, &returned)?;
+                }
+            }
+            Op::ConsumerRemoved(removed) if removed.consumer == NO_CONSUMER => {
+                if removed.cause == cause::CONSUMED {
+                    self.state.end_sweep(index);
+                } else {
+                    self.state.begin_sweep(index);
                 }
             }
             Op::ConsumerRemoved(removed) => {

@@ -142,6 +142,7 @@ impl State {
         self.ready_consumers.remove(&key);
         let mut removed = removed?;
         cancel_consumer_timers(&mut removed, &mut self.timers);
+        self.begin_sweep(key.slot);
         Some(removed)
     }
 
@@ -344,6 +345,7 @@ impl State {
                 self.arm_consumer(key);
                 self.note_consumer_use(key, now);
             }
+            self.time_sweep_anew(index, now.mono_ms);
             if max_age_ms > 0
                 && !timed
                 && let Some((_, entry)) = oldest

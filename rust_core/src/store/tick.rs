@@ -46,8 +46,9 @@ impl Store {
             if self.state.slot_of(timer.slot, timer.number).is_none() {
                 continue;
             }
-            trimmed += usize::from(timer.purpose == Purpose::Surplus);
-            if timer.purpose == Purpose::Surplus && trimmed > TRIMMED_AT_ONCE {
+            let is_long = matches!(timer.purpose, Purpose::Surplus | Purpose::Unwanted);
+            trimmed += usize::from(is_long);
+            if is_long && trimmed > TRIMMED_AT_ONCE {
                 self.state.timers.mono.insert(now.mono_ms, timer);
             } else {
                 self.on_due(timer, now);
@@ -78,6 +79,7 @@ impl Store {
             Purpose::Age => self.on_age(timer.slot, now),
             Purpose::Consumer => self.on_consumer_due(timer, now),
             Purpose::ConsumerIdle => self.on_consumer_idle(timer, now),
+            Purpose::Unwanted => self.on_unwanted(timer.slot, now),
         }
     }
 

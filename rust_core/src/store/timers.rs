@@ -36,6 +36,8 @@ pub enum Purpose {
     Consumer,
     /// The consumer `id` may not have been used for too long.
     ConsumerIdle,
+    /// A stream may hold messages that no consumer wants any more.
+    Unwanted,
 }
 
 /// One deadline.

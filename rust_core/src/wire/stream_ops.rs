@@ -157,6 +157,10 @@ impl<'a> ConsumerRemoved<'a> {
     }
 }
 
+/// In the place of the name of a removed consumer: it is none. Messages that no consumer wants any more are looked for,
+/// or all of them have gone, if the cause is that they were consumed. No consumer has such a name.
+pub const NO_CONSUMER: &str = "*";
+
 /// A consumer has returned messages, to be given them again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConsumerReturned<'a> {

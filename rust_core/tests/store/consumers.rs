@@ -284,3 +284,114 @@ fn whoever_acknowledges_all_until_a_message_lets_go_of_what_was_given_up_before_
     say(&mut store, all, 3, &ConsumerAck::Done, later(1_000));
     assert_eq!(stored(&store, key), 1);
 }
+
+#[test]
+fn what_only_a_removed_consumer_wanted_goes_in_steps() {
+    let mut store = open(&SimDisk::new(), START);
+    let interest = Policy { interest: true, ..Policy::default() };
+    let key = stream(&mut store, interest, &[]);
+    let removed = consumer(&mut store, key, "c", policy());
+    let filters = vec!["b".into()];
+    let other = consumer(&mut store, key, "d", ConsumerPolicy { filters, ..policy() });
+    publish(&mut store, key, &["a"; 10_000]);
+    publish(&mut store, key, &["b"; 10]);
+    assert!(store.remove_consumer(removed, false, START).unwrap());
+    let mut left = stored(&store, key);
+    assert!(left > 9_000, "{left} are left of 10,010 when it is answered");
+    while left > 10 {
+        // What comes meanwhile is given, and one who comes meanwhile gets what is still there.
+        store.tick(START);
+        store.check_invariants();
+        let before = std::mem::replace(&mut left, stored(&store, key));
+        assert!(before > left && before - left <= 2_048, "{before}, then {left}");
+    }
+    publish(&mut store, key, &["a", "b"]);
+    assert_eq!(pull(&mut store, other, 20, START).len(), 11);
+    assert_eq!(stored(&store, key), 11);
+}
+
+/// A consumer whose messages nobody else wants is removed, with checkpoints meanwhile; `told` that all was made, and
+/// that it was removed.
+fn remove_one_of_two(disk: &SimDisk, told: &mut (bool, bool)) -> Result<(), ()> {
+    let gone = |_| ();
+    let options = Options { segment_bytes: 4096, allocate_bytes: 4096, ..Options::default() };
+    let shared = Arc::new(disk.clone()) as Arc<dyn Disk>;
+    let mut store = Store::open(shared, options, 7, START).map_err(gone)?;
+    let policy = Policy { interest: true, ..Policy::default() };
+    let stream = store.create_stream(&NewStream { name: "S", config: "{}", policy }, START);
+    let stream = stream.map_err(gone)?;
+    let mut keys = Vec::new();
+    for (name, filters) in [("c", vec![]), ("d", vec!["b".into()])] {
+        let policy = ConsumerPolicy { filters, ..self::policy() };
+        let new = NewConsumer { name, policy, config: "{}", next: 0, early: Vec::new() };
+        keys.push(store.set_consumer(stream, &new, START).map_err(gone)?);
+    }
+    for nth in 0..1_000 {
+        let subject = if nth % 100 == 99 { "b" } else { "a" };
+        let publish = Publish { subject, payload: b"payload", ..Publish::default() };
+        store.publish_to(stream, &publish, START).map_err(|_| ())?;
+    }
+    store.sync().map_err(gone)?;
+    told.0 = true;
+    store.remove_consumer(keys[0], false, START).map_err(gone)?;
+    store.sync().map_err(gone)?;
+    told.1 = true;
+    for _ in 0..8 {
+        store.checkpoint().map_err(gone)?;
+        store.tick(START);
+        store.check_invariants();
+        store.sync().map_err(gone)?;
+    }
+    store.close().map_err(gone)
+}
+
+#[test]
+fn a_power_cut_leaves_nothing_that_only_a_removed_consumer_wanted() {
+    let whole = SimDisk::new();
+    let mut told = (false, false);
+    remove_one_of_two(&whole, &mut told).unwrap();
+    assert_eq!(told, (true, true));
+    let mut partly = 0;
+    for cut in 1..=whole.ops() {
+        let disk = SimDisk::new();
+        disk.cut_at(cut);
+        let mut told = (false, false);
+        assert!(remove_one_of_two(&disk, &mut told).is_err() || cut == whole.ops());
+        if !told.0 {
+            continue;
+        }
+        for crashed in [disk.crash_strict(), disk.crash(cut), disk.crash_lucky()] {
+            let mut store = open(&crashed, later(100));
+            store.check_invariants();
+            let key = store.find_stream("S").unwrap();
+            partly += usize::from((11..1_000).contains(&stored(&store, key)));
+            while store.tick(later(100)) || store.sleep_ms(later(100)) == Some(0) {}
+            store.check_invariants();
+            let is_removed = store.find_consumer(key, "c").is_none();
+            assert!(is_removed || !told.1, "cut at {cut}: it was removed, and is there");
+            let left = stored(&store, key);
+            assert_eq!(left, if is_removed { 10 } else { 1_000 }, "cut at {cut}");
+        }
+    }
+    assert!(partly > 0, "no cut fell into the removal");
+}
+
+#[test]
+fn a_restart_lets_nothing_go_that_was_given_up_after_all_others_went() {
+    let disk = SimDisk::new();
+    let mut store = open(&disk, START);
+    let key = stream(&mut store, Policy { interest: true, ..Policy::default() }, &[]);
+    let removed = consumer(&mut store, key, "c", policy());
+    let other = consumer(&mut store, key, "d", ConsumerPolicy { max_deliver: 1, ..policy() });
+    publish(&mut store, key, &["a"; 400]);
+    store.remove_consumer(removed, false, START).unwrap();
+    while store.tick(START) || store.sleep_ms(START) == Some(0) {}
+    assert_eq!(pull(&mut store, other, 1, START).len(), 1);
+    assert_eq!(pull(&mut store, other, 1, later(1_000)).len(), 1);
+    store.sync().unwrap();
+    drop(store);
+    let mut store = open(&disk, later(2_000));
+    while store.tick(later(2_000)) || store.sleep_ms(later(2_000)) == Some(0) {}
+    let key = store.find_stream("S").unwrap();
+    assert_eq!(stored(&store, key), 400);
+}

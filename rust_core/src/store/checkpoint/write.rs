@@ -119,16 +119,21 @@ impl Store {
         checkpointer.captured_to = at;
         let from = checkpointer.next_slot;
         let mut weight = 0;
+        let mut swept = Vec::new();
         for index in self.state.indexes(from).take(budget) {
             checkpointer.next_slot += 1;
             if let Some(slot) = self.state.slot(index) {
                 checkpointer.captured.push(Captured::new(slot, at));
                 weight += slot.weight();
+                if slot.consumers().is_some_and(|consumers| consumers.sweep.is_some()) {
+                    swept.push(index);
+                }
             }
             if weight > budget.saturating_mul(HEAVY) {
                 break;
             }
         }
+        swept.into_iter().for_each(|index| self.note_sweep(index));
         // What was captured must be in the log before the checkpoint counts.
         self.log.flush()?;
         Ok(from < checkpointer.next_slot)
