@@ -72,7 +72,7 @@ def run(
 
     def follow() -> None:
         checkpoint = str(folder / "checkpoint")
-        stream.start(spark, str(export), streamed.root, checkpoint).awaitTermination()
+        stream.finish(lambda: stream.start(spark, str(export), streamed.root, checkpoint))
 
     timed("stream", follow)
     timed("comparison", lambda: compare(tables, streamed, lives))

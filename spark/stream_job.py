@@ -4,6 +4,8 @@ Without --every it ends when it has read what is there; run it again and it goes
 `mq9 lake stream` does the same.
 """
 
+from pyspark.sql.streaming.query import StreamingQuery
+
 from mq9.lake import arguments, stream
 from mq9.lake.jobs import Progress
 
@@ -18,17 +20,21 @@ def main() -> None:
     parser.add_argument("--files", type=int, help="at most so many files in one micro-batch")
     asked = parser.parse_args()
     with arguments.session("mq9-stream", asked) as spark:
-        query = stream.start(
-            spark,
-            asked.export,
-            asked.tables,
-            asked.checkpoint or f"{asked.tables.rstrip('/')}/_checkpoint",
-            every_s=asked.every,
-            files_per_batch=asked.files,
-            targets_ms=arguments.targets_ms(asked),
-            tell=Progress(),
-        )
-        query.awaitTermination()
+        tell = Progress()
+
+        def begin() -> StreamingQuery:
+            return stream.start(
+                spark,
+                asked.export,
+                asked.tables,
+                asked.checkpoint or f"{asked.tables.rstrip('/')}/_checkpoint",
+                every_s=asked.every,
+                files_per_batch=asked.files,
+                targets_ms=arguments.targets_ms(asked),
+                tell=tell,
+            )
+
+        stream.finish(begin, tell=tell)
 
 
 if __name__ == "__main__":

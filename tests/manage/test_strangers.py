@@ -106,7 +106,11 @@ def test_guesses_at_once_are_counted_as_those_one_by_one(manage: Manage) -> None
 
     def guess(number: int) -> int:
         with guarded.client() as client:
-            return client.get("/v1/queues", auth=("nobody", f"guess{number}")).status_code
+            while True:
+                found = client.get("/v1/queues", auth=("nobody", f"guess{number}")).status_code
+                # A busy machine's broker answers too late, which is no guess.
+                if found != 503:
+                    return found
 
     with ThreadPoolExecutor(40) as pool:
         statuses = list(pool.map(guess, range(40)))

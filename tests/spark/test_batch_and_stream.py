@@ -119,17 +119,16 @@ def test_a_stream_that_is_cut_off_gives_the_tables_of_a_batch(
     shuffled(made[0], export, pieces=3, seed=2)
 
     def run() -> "StreamingQuery":
-        folders = map(str, (export, tables, tmp_path / "checkpoint"))
+        folders = [str(folder) for folder in (export, tables, tmp_path / "checkpoint")]
         return stream.start(spark, *folders, files_per_batch=1)
 
     # The last micro-batch dies while old folders make room for new ones.
     fail_moving(monkeypatch, plan=3, moves=1)
     with pytest.raises(Exception, match="the power went"):
-        run().awaitTermination(300)
+        stream.finish(run, 300)
     assert (tables / "_staging" / "plan.json").exists()
     monkeypatch.undo()
-    query = run()
-    assert query.awaitTermination(300)
+    query = stream.finish(run, 300)
     assert not (tables / "_staging").exists()
     assert [progress["batchId"] for progress in query.recentProgress] == [2]
     assert_same(Tables(spark, str(tables)), expected)

@@ -5,7 +5,9 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,14 +28,16 @@ SMALL = ("--parallelism", "2", "--memory", "1g", "--master", "local[2]")
 USAGE = 2
 
 
-def lake(*words: str | Path) -> "subprocess.CompletedProcess[str]":
+def lake(
+    *words: str | Path, env: Mapping[str, str] = MappingProxyType({})
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "mq9", "lake", *map(str, words), *SMALL],
         capture_output=True,
         text=True,
         timeout=END_S,
         check=False,
-        env=os.environ | AWAY,
+        env={**os.environ, **AWAY, **env},
     )
 
 
@@ -85,8 +89,18 @@ def export(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture(scope="module")
 def streamed(export: Path) -> "subprocess.CompletedProcess[str]":
-    """What `mq9 lake stream` said."""
-    return lake("stream", export, "--json")
+    """What `mq9 lake stream` said, whose first Python took longer than Spark waits for it."""
+    slow, was = export.with_name("slow"), export.with_name("was")
+    slow.write_text(
+        f"""#!/bin/sh
+case "$*" in *streaming_source*) mkdir {shlex.quote(str(was))} 2>/dev/null && sleep 12 ;; esac
+exec {shlex.quote(sys.executable)} "$@"
+"""
+    )
+    slow.chmod(0o755)
+    said = lake("stream", export, "--json", env={"PYSPARK_PYTHON": str(slow)})
+    assert was.exists(), "Spark started no Python for its stream"
+    return said
 
 
 def test_a_stream_tells_what_it_made(
@@ -96,6 +110,7 @@ def test_a_stream_tells_what_it_made(
     told = json.loads(streamed.stdout)
     assert told["tables"] == f"{export}-tables"
     assert (told["rows"]["message_lifecycle"], told["rows"]["sla"]) == (3, 1)
+    assert "too slow to start for Spark: beginning the stream again" in streamed.stderr
     assert "micro-batch 0: 2 files" in streamed.stderr
     refused = lake("build", export)
     assert refused.returncode == USAGE

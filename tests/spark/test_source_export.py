@@ -10,6 +10,7 @@ from tests.spark.rows import Log, Row, at, reveal
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def arrow_schema(dataset: str) -> "pa.Schema":
@@ -124,18 +125,23 @@ def test_files_have_names_by_which_spark_opens_them(folder: str, opened: str, ur
 
 
 def test_a_stream_reads_what_is_new(spark: "SparkSession", export: Path, tmp_path: Path) -> None:
+    from mq9.lake import stream
+
     def run() -> None:
         rows = (
             spark.readStream.format("mq9").schema("mailbox string, msg_id bigint").load(str(export))
         )
-        query = (
-            rows.writeStream.format("parquet")
-            .option("path", str(tmp_path / "out"))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(120)
+
+        def begin() -> "StreamingQuery":
+            return (
+                rows.writeStream.format("parquet")
+                .option("path", str(tmp_path / "out"))
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+
+        stream.finish(begin, 120)
 
     def ids() -> list[int]:
         return sorted(row.msg_id for row in spark.read.parquet(str(tmp_path / "out")).collect())

@@ -13,6 +13,7 @@ import mq9
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def ask(server: Server, what: Callable[[mq9.Client], Awaitable[Any]]) -> Any:  # noqa: ANN401
@@ -120,6 +121,8 @@ def test_a_mailbox_that_is_not_there_is_an_error(spark: "SparkSession", server: 
 def test_a_stream_follows_a_mailbox_and_goes_on_where_it_was(
     spark: "SparkSession", server: Server, mailbox: str, tmp_path: Path
 ) -> None:
+    from mq9.lake import stream
+
     def run() -> list[int]:
         rows = (
             spark.readStream.format("mq9")
@@ -128,15 +131,18 @@ def test_a_stream_follows_a_mailbox_and_goes_on_where_it_was(
             .option("maxRowsPerTrigger", 5)
             .load()
         )
-        query = (
-            rows.select("msg_id")
-            .writeStream.format("parquet")
-            .option("path", str(tmp_path / "out"))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(120)
+
+        def begin() -> "StreamingQuery":
+            return (
+                rows.select("msg_id")
+                .writeStream.format("parquet")
+                .option("path", str(tmp_path / "out"))
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+
+        stream.finish(begin, 120)
         return sorted(row.msg_id for row in spark.read.parquet(str(tmp_path / "out")).collect())
 
     assert run() == list(range(7))
@@ -206,6 +212,8 @@ def test_an_attempt_that_comes_second_sends_only_what_is_missing(server: Server)
 def test_a_stream_writes_each_row_once_also_when_its_last_batch_is_done_again(
     spark: "SparkSession", server: Server, tmp_path: Path
 ) -> None:
+    from mq9.lake import stream
+
     name = f"spark.{secrets.token_hex(6)}"
     spark.createDataFrame([("x",), ("x",), ("y",)], "payload string").coalesce(1).write.parquet(
         str(tmp_path / "in")
@@ -213,16 +221,19 @@ def test_a_stream_writes_each_row_once_also_when_its_last_batch_is_done_again(
 
     def run() -> None:
         rows = spark.readStream.schema("payload string").parquet(str(tmp_path / "in"))
-        query = (
-            rows.writeStream.format("mq9")
-            .option("url", server.url)
-            .option("mailbox", name)
-            .option("create", "true")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(120)
+
+        def begin() -> "StreamingQuery":
+            return (
+                rows.writeStream.format("mq9")
+                .option("url", server.url)
+                .option("mailbox", name)
+                .option("create", "true")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+
+        stream.finish(begin, 120)
 
     run()
     # As if the process had died before it could note that the batch is done.

@@ -93,8 +93,8 @@ def test_settled_messages_leave_and_late_facts_find_their_hour(
     export, tables = tmp_path / "export", tmp_path / "tables"
 
     def follow() -> int:
-        folders = map(str, (export, tables, tmp_path / "checkpoint"))
-        assert stream.start(spark, *folders).awaitTermination(300)
+        folders = [str(folder) for folder in (export, tables, tmp_path / "checkpoint")]
+        stream.finish(lambda: stream.start(spark, *folders), 300)
         return remembered(tables)
 
     log, sizes, msg_id = Log(), [], 0
@@ -176,8 +176,8 @@ def test_nothing_that_a_stream_remembers_or_reads_grows_over_weeks(
         piece(export, log, week + 1, hour, since=since[-3:])
         listed.append(listed_since(export, week + 1, monkeypatch) - (week + 1) * 2)
         read.clear()
-        folders = map(str, (export, tables, tmp_path / "checkpoint"))
-        assert stream.start(spark, *folders).awaitTermination(300)
+        folders = [str(folder) for folder in (export, tables, tmp_path / "checkpoint")]
+        stream.finish(lambda: stream.start(spark, *folders), 300)
         sizes.append((remembered(tables), read["files"], read["rows"]))
     assert all(size > 0 for size in sizes[-1]), sizes
     # From the third week on a week is like the one before.

@@ -27,8 +27,8 @@ def messages(spark: "SparkSession", tables: Path) -> int:
 def follow(spark: "SparkSession", export: Path, tables: Path, checkpoint: Path) -> None:
     from mq9.lake import stream
 
-    folders = map(str, (export, tables, checkpoint))
-    assert stream.start(spark, *folders).awaitTermination(300)
+    folders = [str(folder) for folder in (export, tables, checkpoint)]
+    stream.finish(lambda: stream.start(spark, *folders), 300)
 
 
 def test_a_build_and_a_stream_do_not_share_tables(spark: "SparkSession", tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_a_stream_outlasts_a_job_that_was_started_by_mistake(
                 # The micro-batch has asked for the tables by then, and was told to wait.
                 Timer(1, held.close).start()
 
-        query = stream.start(spark, str(export), str(tables), str(checkpoint), tell=tell)
-        assert query.awaitTermination(300)
+        folders = [str(folder) for folder in (export, tables, checkpoint)]
+        stream.finish(lambda: stream.start(spark, *folders, tell=tell), 300)
     assert messages(spark, tables) == 1
 
 

@@ -157,6 +157,7 @@ def _build(arguments: argparse.Namespace) -> int:
 def _stream(arguments: argparse.Namespace) -> int:
     with _started(arguments, "mq9-stream", lasting=arguments.every is not None) as spark:
         from pyspark.errors import StreamingQueryException
+        from pyspark.sql.streaming.query import StreamingQuery
 
         from mq9.lake import folder, stream
         from mq9.lake.jobs import Progress
@@ -167,18 +168,22 @@ def _stream(arguments: argparse.Namespace) -> int:
             folder.end(arguments.export)
         except folder.NoExport as error:
             raise Failure(str(error), USAGE) from error
-        query = stream.start(
-            spark,
-            arguments.export,
-            into,
-            arguments.checkpoint or f"{into}/_checkpoint",
-            every_s=arguments.every,
-            files_per_batch=arguments.files,
-            targets_ms=_targets(arguments),
-            tell=Progress(),
-        )
+        tell = Progress()
+
+        def begin() -> StreamingQuery:
+            return stream.start(
+                spark,
+                arguments.export,
+                into,
+                arguments.checkpoint or f"{into}/_checkpoint",
+                every_s=arguments.every,
+                files_per_batch=arguments.files,
+                targets_ms=_targets(arguments),
+                tell=tell,
+            )
+
         try:
-            query.awaitTermination()
+            stream.finish(begin, tell=tell)
         except StreamingQueryException as error:
             raise Failure(_said(error)) from error
         _told(into, Tables(spark, into).counts(), arguments)

@@ -47,6 +47,8 @@ mq9 {{
 }}
 """
 _START_S = 30.0
+# Below those that systems give to outgoing connections: one of these may be taken until a server starts.
+_PORTS = (10_000, 30_000)
 _STOP_S = 10.0
 
 
@@ -253,12 +255,13 @@ def _share_secret(file: Path, secret: bytes) -> None:
 
 
 def _ports(count: int) -> list[int]:
-    """So many ports that are free now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for taken in sockets:
-            taken.bind(("127.0.0.1", 0))
-        return [taken.getsockname()[1] for taken in sockets]
-    finally:
-        for taken in sockets:
-            taken.close()
+    """So many ports that are free now, and that the system gives to no outgoing connection."""
+    found: list[int] = []
+    with contextlib.ExitStack() as stack:
+        while len(found) < count:
+            taken = stack.enter_context(socket.socket())
+            port = secrets.SystemRandom().randrange(*_PORTS)
+            with contextlib.suppress(OSError):
+                taken.bind(("127.0.0.1", port))
+                found.append(port)
+    return found

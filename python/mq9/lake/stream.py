@@ -5,9 +5,10 @@ off is done again with the same files and gives the same tables: each row counts
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
@@ -23,6 +24,11 @@ from mq9.lake.update import Tell
 
 # A job that was started by mistake is refused soon, and should not end a stream of months.
 PATIENCE_S = 60.0
+
+# Spark gives a Python that reads an export ten seconds to start, which no setting changes, and ends
+# the stream if it takes longer. On a busy machine it does.
+LATE = "Python worker failed to connect back"
+TRIES = 5
 
 
 def start(
@@ -63,3 +69,25 @@ def start(
     if every_s is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every_s} seconds").start()
+
+
+def finish(
+    begin: Callable[[], StreamingQuery], timeout_s: float | None = None, tell: Tell = silent
+) -> StreamingQuery:
+    """Waits for the end of a stream, and begins it again where Python was too slow for Spark.
+
+    It goes on where it was: the checkpoint has its place. TimeoutError if it takes too long.
+    """
+    tries = 0
+    while True:
+        query = begin()
+        try:
+            if query.awaitTermination(timeout_s) is False:
+                raise TimeoutError(f"the stream has not ended after {timeout_s} s")
+        except StreamingQueryException as error:
+            tries = 1 if query.lastProgress else tries + 1
+            if LATE not in str(error) or tries == TRIES:
+                raise
+            tell("Python was too slow to start for Spark: beginning the stream again")
+        else:
+            return query
