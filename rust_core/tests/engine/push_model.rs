@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mq9_core::front::ConnId;
 use mq9_core::mailbox::Policy;
-use mq9_core::store::Options;
+use mq9_core::store::{Changes, Options};
 use mq9_sim::SimDisk;
 use serde_json::Value;
 
@@ -201,8 +201,18 @@ impl World {
     /// The mailbox goes, and everybody is told; then there is another one.
     fn remove_mailbox(&mut self) {
         let now = self.driver.now;
-        self.driver.store().remove_mailbox("m", now).unwrap();
-        self.driver.settle();
+        let next_ms = now.wall_ms + 1;
+        let is_due = self.delayed.first().is_some_and(|first| first.0 <= next_ms);
+        if !is_due && self.dice.below(2) == 0 {
+            // Its time is over next, and nothing else happens until then.
+            let created_ms = self.driver.store().mailbox("m", now).unwrap().created_ms;
+            let changes = Changes { ttl_ms: Some(next_ms - created_ms), desc: None };
+            self.driver.store().update_mailbox("m", changes, |_| {}, now).unwrap();
+            self.driver.pass_ms(1);
+        } else {
+            self.driver.store().remove_mailbox("m", now).unwrap();
+            self.driver.settle();
+        }
         let mut told: Vec<usize> = Vec::new();
         for (&conn, &(id, is_mute)) in &self.conns {
             let (lines, asked) = parse(&self.driver.wire(id));
