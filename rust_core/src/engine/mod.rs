@@ -92,8 +92,8 @@ impl Engine {
     /// The connection is gone: what it held goes back to its groups.
     pub fn remove(&mut self, id: ConnId, now: Moment) {
         if let Some(cid) = self.front.cid(id) {
+            self.partition.disconnect(cid, &mut self.front, now.into());
             self.front.remove(id);
-            self.partition.disconnect(cid, now.into());
         }
     }
 
@@ -185,6 +185,9 @@ impl Engine {
         }
         // Without a store there are still replies that promise nothing.
         self.release(settled.map(|settled| settled.acknowledged).unwrap_or_default(), now);
+        if self.partition.may_go_on() {
+            self.partition_due_ms = Some(now.mono_ms());
+        }
         if self.front.is_holding() {
             let mut access = self.partition.access(now);
             self.front.retry_held(&mut access, now.mono_us);

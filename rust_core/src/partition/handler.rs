@@ -98,6 +98,11 @@ impl RequestHandler {
         &self.broadcasts
     }
 
+    /// Takes in what readers have said: they have read, or ended.
+    pub fn hear(&mut self, store: &mut Store, front: &mut Front, now: Now) {
+        self.pushes.hear(store, front, &mut self.broadcasts, now);
+    }
+
     /// Lets subscriptions have more, as far as there is room, and a round allows; true if there is more to do.
     pub fn go_on(&mut self, store: &mut Store, front: &mut Front, now: Now) -> bool {
         let more = self.pushes.go_on(store, front, &mut self.broadcasts, now);
@@ -231,14 +236,12 @@ impl RequestHandler {
         }
     }
 
-    /// Takes the answers to long polls that are over. After each batch of commands and each tick;
-    /// true if there are more than could be taken at once.
+    /// Takes the answers to long polls that are over. After each batch of commands and each tick, if there is room for
+    /// them; true if there are more than could be taken at once.
     pub fn collect(&mut self, store: &mut Store, now: Now) -> bool {
-        if self.replies.is_short() {
-            for completion in store.some_completions(COLLECTED_BYTES, now) {
-                if let Some(poll) = self.polls.remove(&completion.waiter) {
-                    self.finish_poll(store, poll, completion.outcome);
-                }
+        for completion in store.some_completions(COLLECTED_BYTES, now) {
+            if let Some(poll) = self.polls.remove(&completion.waiter) {
+                self.finish_poll(store, poll, completion.outcome);
             }
         }
         store.has_completions()

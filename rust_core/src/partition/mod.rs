@@ -61,6 +61,8 @@ pub struct Partition {
     /// Something was asked for since [`Partition::settle`].
     used: bool,
     upkeep_wanted: bool,
+    /// What nobody asked for just now waits until replies have left.
+    rests: bool,
     /// When the sync thread is called for what nobody waits for, in ms of the monotonic clock.
     sync_due_ms: Option<u64>,
 }
@@ -91,6 +93,7 @@ impl Partition {
             jetstream,
             used: false,
             upkeep_wanted: false,
+            rests: false,
             sync_due_ms: None,
         }
     }
@@ -178,16 +181,18 @@ impl Partition {
         alone: Option<Clock<'_>>,
         listeners: &dyn Listeners,
     ) -> Option<Settled> {
-        self.used = false;
+        (self.used, self.rests) = (false, false);
         self.handler.replies_mut().set_now(now.mono_us);
         let (mono_us, now) = (now.mono_us, Now::from(now));
         let mut store = self.store.as_ref()?.lock_if_open()?;
         let mut more = store.tick(now);
-        more |= self.handler.collect(&mut store, now);
         let mut pulls_due_ms = None;
+        self.rests = !self.handler.replies().is_short();
+        if !self.rests {
+            more |= self.handler.collect(&mut store, now);
+        }
         if let Some(jetstream) = &mut self.jetstream {
-            // Nobody asked for it just now: it waits until what was asked for has left.
-            if self.handler.replies().is_short() {
+            if !self.rests {
                 more |= jetstream.settle(&mut store, now, listeners);
                 pulls_due_ms = jetstream.next_due_ms().map(|at| at.saturating_sub(now.mono_ms));
             }
@@ -217,6 +222,11 @@ impl Partition {
         let sleep_ms = sleep_ms.into_iter().chain(sync_ms).chain(pulls_due_ms).min();
         let may_reply = syncer.may_reply(now.mono_ms);
         Some(Settled { acknowledged: syncer.acknowledged(), sleep_ms, news, may_reply })
+    }
+
+    /// Whether something has waited until replies had left, and may go on now.
+    pub fn may_go_on(&self) -> bool {
+        self.rests && self.handler.replies().is_short()
     }
 
     /// Who makes durable what will be written.
@@ -342,9 +352,10 @@ impl Partition {
         }
     }
 
-    /// A connection has closed.
-    pub fn disconnect(&mut self, cid: u64, now: Now) {
+    /// A connection closes: what it has said counts, then what it held goes back.
+    pub fn disconnect(&mut self, cid: u64, front: &mut Front, now: Now) {
         if let Some(mut store) = self.store.as_ref().and_then(|store| store.lock_if_open()) {
+            self.handler.hear(&mut store, front, now);
             self.handler.disconnect(&mut store, cid, now);
             if let Some(jetstream) = &mut self.jetstream {
                 jetstream.disconnect(&mut store, cid, now);

@@ -409,3 +409,20 @@ fn whoever_may_not_send_or_delete_may_not_by_another_name() {
     publish(&mut driver, client, "INBOX.m.normal", "x");
     assert_eq!(given(&mut driver, client), [""; 0]);
 }
+
+#[test]
+fn an_answer_stands_though_its_client_leaves_at_once() {
+    let mut driver = Driver::new();
+    let (sender, reader) = (driver.client(), driver.client());
+    publish(&mut driver, sender, "INBOX.m", "read");
+    say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+    assert_eq!(parse(&driver.wire(reader)), (vec!["2 INBOX.m.normal read".to_owned()], 1));
+    publish(&mut driver, sender, "INBOX.m", "unread");
+    assert_eq!(parse(&driver.wire(reader)), (vec!["2 INBOX.m.normal unread".to_owned()], 0));
+    // It has answered for the first message, and nothing is settled until it is gone.
+    driver.feed(reader, b"PONG\r\n");
+    driver.leave(reader);
+    let other = driver.client();
+    say(&mut driver, other, "SUB $mq9.AI.INBOX.m.* 2\r\n");
+    assert_eq!(payloads(&mut driver, other), ["unread"]);
+}

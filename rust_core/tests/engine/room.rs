@@ -177,3 +177,37 @@ fn input_is_held_while_there_is_no_room_and_bounded() {
         std::iter::from_fn(|| driver.engine.front_mut().next_event()).any(|event| closes(&event))
     );
 }
+
+/// Asks for so much that is not durable that the broker holds as many replies as it may for those nobody waits for.
+pub fn hold_many_replies(driver: &mut Driver) {
+    driver.create("held", Policy::default());
+    let sender = driver.client();
+    for _ in 0..5 {
+        driver.request(sender, "SEND.held", "", &vec![b'x'; 900_000]);
+    }
+    let body = br#"{"deliver":"earliest","config":{"max_bytes":16777216}}"#;
+    for _ in 0..20 {
+        let client = driver.client();
+        driver.request(client, "FETCH.held", "", body);
+        assert!(driver.heard(client).is_empty(), "it is not durable");
+    }
+}
+
+#[test]
+fn polls_that_are_over_wait_for_room_at_rest() {
+    let mut driver = Driver::new();
+    let (reader, sender) = (driver.client(), driver.client());
+    driver.request(reader, "FETCH.m", "", br#"{"config":{"max_wait_ms":9000}}"#);
+    driver.settle();
+    hold_many_replies(&mut driver);
+    driver.request(sender, "SEND.m", "", b"late");
+    driver.release();
+    assert_ne!(driver.engine.due_in_ms(driver.moment()), Some(0), "it would turn without an end");
+    assert!(!driver.engine.wants_to_settle(driver.moment()), "it would turn without an end");
+    driver.store().sync().unwrap();
+    driver.release();
+    assert_eq!(driver.engine.due_in_ms(driver.moment()), Some(0), "there is room");
+    driver.settle();
+    assert_eq!(driver.heard(reader).len(), 1);
+    assert_ne!(driver.engine.due_in_ms(driver.moment()), Some(0), "all is done");
+}

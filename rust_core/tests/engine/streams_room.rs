@@ -9,6 +9,7 @@ use mq9_sim::SimDisk;
 
 use crate::driver::Driver;
 use crate::push::say;
+use crate::room::hold_many_replies;
 use crate::streams::{ask, consumer, heard, messages, publish, pull, stream};
 
 fn with_quotas(quotas: Quotas) -> Driver {
@@ -255,4 +256,26 @@ fn a_stream_can_store_what_the_broker_tells() {
     assert_eq!(pull(&mut driver, id, "S.c", "").len(), 1);
     driver.pass_ms(2_000);
     assert_eq!(messages(&mut driver, id, "E"), "1");
+}
+
+#[test]
+fn a_pull_ends_in_time_though_replies_were_held_meanwhile() {
+    let mut driver = Driver::with_streams();
+    let id = driver.client();
+    stored(&mut driver, id, 0, 0);
+    assert!(pull(&mut driver, id, "S.c", "{\"batch\":1,\"expires\":1000000000}").is_empty());
+    assert_eq!(driver.engine.due_in_ms(driver.moment()), Some(1000));
+    hold_many_replies(&mut driver);
+    driver.release();
+    driver.store().sync().unwrap();
+    driver.release();
+    let mut due_ms = driver.engine.due_in_ms(driver.moment());
+    assert!(due_ms.is_some_and(|ms| ms <= 1000), "the pull is forgotten: {due_ms:?}");
+    while due_ms == Some(0) {
+        driver.settle();
+        due_ms = driver.engine.due_in_ms(driver.moment());
+    }
+    assert_eq!(due_ms, Some(1000));
+    driver.pass_ms(1000);
+    assert!(heard(&mut driver, id)[0].status().contains("408"), "it ends");
 }

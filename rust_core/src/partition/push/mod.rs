@@ -230,14 +230,14 @@ impl Pushes {
         self.conns.remove(&cid);
     }
 
-    /// Lets feeds go on as far as there is room, and a round allows; true if there is more to do.
-    pub fn go_on(
+    /// Takes in what readers have said.
+    pub fn hear(
         &mut self,
         store: &mut Store,
         front: &mut Front,
         broadcasts: &mut Broadcasts,
         now: Now,
-    ) -> bool {
+    ) {
         for said in front.take_said() {
             match said {
                 Said::Ended { reader, surplus } => {
@@ -247,6 +247,17 @@ impl Pushes {
                 Said::Sign(cid) => self.confirm(cid, store, now),
             }
         }
+    }
+
+    /// Lets feeds go on as far as there is room, and a round allows; true if there is more to do.
+    pub fn go_on(
+        &mut self,
+        store: &mut Store,
+        front: &mut Front,
+        broadcasts: &mut Broadcasts,
+        now: Now,
+    ) -> bool {
+        self.hear(store, front, broadcasts, now);
         for cid in front.take_roomy() {
             broadcasts.wake(cid);
             self.wake_thirsty(cid);
