@@ -93,13 +93,8 @@ const KNOWN: [&[u8]; 8] = [
 const PERSIST: &[u8] = b"mq9-persist";
 
 /// What mq9 says of a message, and its sender must not.
-const WRITTEN_BY_MQ9: [&[u8]; 5] = [
-    b"mq9-msg-id",
-    b"mq9-create-time",
-    b"mq9-deliveries",
-    b"mq9-last-delivery",
-    b"mq9-expires-at",
-];
+const WRITTEN_BY_MQ9: [&[u8]; 5] =
+    [b"mq9-msg-id", b"mq9-create-time", b"mq9-deliveries", b"mq9-last-delivery", b"mq9-expires-at"];
 const WRITTEN_ON_DEATH: &[u8] = b"mq9-dead-";
 /// Either names the send.
 const IDS: [&[u8]; 2] = [b"mq9-id", b"Nats-Msg-Id"];
