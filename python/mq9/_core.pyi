@@ -383,7 +383,7 @@ def query_stream(
     store: Store,
     name: str,
     *,
-    prefixes: Sequence[str] = [],
+    prefixes: Sequence[str] | None = None,
     first: int = 1,
     before: int | None = None,
     limit: int = 100,

@@ -47,19 +47,20 @@ type Page = (u64, u64, u64, Vec<Py<Message>>, Option<u64>);
 
 /// Messages of a stream with numbers from `first` on and below `before`; none if there is none of this name.
 #[pyfunction]
-#[pyo3(signature = (store, name, *, prefixes=vec![], first=1, before=None, limit=100, max_bytes=1_048_576, newest=false))]
+#[pyo3(signature = (store, name, *, prefixes=None, first=1, before=None, limit=100, max_bytes=1_048_576, newest=false))]
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 pub fn query_stream(
     py: Python<'_>,
     store: PyRef<'_, Store>,
     name: String,
-    prefixes: Vec<String>,
+    prefixes: Option<Vec<String>>,
     first: u64,
     before: Option<u64>,
     limit: usize,
     max_bytes: u64,
     newest: bool,
 ) -> Result<Option<Page>> {
+    let prefixes = prefixes.unwrap_or_default();
     let found = store.access().read(py, None, move |store, _| {
         let Some(key) = store.find_stream(&name) else { return Ok(None) };
         let Some(info) = store.stream_info(key) else { return Ok(None) };

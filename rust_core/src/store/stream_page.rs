@@ -35,6 +35,9 @@ pub struct StreamPage {
     pub next: Option<u64>,
 }
 
+/// What is to be read, and where to go on.
+type Found = (Vec<(Level, Entry, u32)>, Option<u64>);
+
 impl Store {
     /// Messages of a stream, and where to go on; nothing of a stream that has gone.
     pub fn stream_page(&mut self, key: StreamKey, query: &StreamQuery<'_>) -> Result<StreamPage> {
@@ -51,12 +54,7 @@ impl Store {
         }
     }
 
-    #[expect(clippy::type_complexity, reason = "what is read, and where to go on")]
-    fn find_in_stream(
-        &self,
-        key: StreamKey,
-        query: &StreamQuery<'_>,
-    ) -> Option<(Vec<(Level, Entry, u32)>, Option<u64>)> {
+    fn find_in_stream(&self, key: StreamKey, query: &StreamQuery<'_>) -> Option<Found> {
         let mailbox = &self.state.slot_of(key.slot, key.number)?.mailbox;
         let before = query.before.unwrap_or(u64::MAX);
         let within = |(_, entry): &(Level, Entry)| (query.from..before).contains(&entry.msg_id);
