@@ -111,6 +111,9 @@ class Sender:
             mail.deliver("crawl.frontier", json.dumps(page).encode(), priority=level)
         if number % 20 == 0:
             mail.deliver("notify.slack", b'{"text": "20 more"}', priority="notify")
+            # The crawler has gone.
+            for _, _, address in AGENTS[:3]:
+                mail.done("AGENT.REPORT", {"mailbox": address, "load": 0.5})
 
 
 def worker(address: str, group: str, at_once: int) -> Callable[[Mail], None]:

@@ -24,7 +24,8 @@ const RISING = ['name', 'cid'];
 // `columns` are [word, class, sort]; sorting is the server's.
 export function table(caption, columns, rows, sort, pick) {
   const current = (sort || '').replace(/^-/, '');
-  return el('div', { class: 'scroll' }, el('table', { class: 'cards' }, el('caption', { class: 'unseen' }, caption),
+  // A table that is wider than its window is moved with the keyboard as well.
+  return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption }, el('table', { class: 'cards' }, el('caption', { class: 'unseen' }, caption),
     el('thead', null, el('tr', null, columns.map(([word, kind, key]) => {
       const sorted = key && key === current;
       const turned = sorted && sort.startsWith('-');
