@@ -34,7 +34,7 @@ def test_a_failure_nobody_has_thought_of_is_a_problem_too(
 @pytest.mark.parametrize("name", ["Desk", "a..b", ".a", "a.", "$own", "a_b", "a" * 129])
 def test_the_document_says_what_no_mailbox_is_called(client: TestClient, name: str) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    [given] = paths["/v1/queues/{name}/purge"]["post"]["parameters"]
+    [given] = paths["/v1/queues/{name}/messages"]["post"]["parameters"]
     schema = given["schema"]
     fits = re.search(schema["pattern"], name) and len(name) <= schema["maxLength"]
     assert not fits
