@@ -167,6 +167,7 @@ def test_nothing_that_a_stream_remembers_or_reads_grows_over_weeks(
     for what in ("_some", "_read", "paths"):
         counting(what)
     export, tables, log = tmp_path / "export", tmp_path / "tables", Log()
+    folders = [str(folder) for folder in (export, tables, tmp_path / "checkpoint")]
     sizes, since, listed = [], [], []
     for week in range(WEEKS):
         a_week(log, week)
@@ -176,7 +177,6 @@ def test_nothing_that_a_stream_remembers_or_reads_grows_over_weeks(
         piece(export, log, week + 1, hour, since=since[-3:])
         listed.append(listed_since(export, week + 1, monkeypatch) - (week + 1) * 2)
         read.clear()
-        folders = [str(folder) for folder in (export, tables, tmp_path / "checkpoint")]
         stream.finish(lambda: stream.start(spark, *folders), 300)
         sizes.append((remembered(tables), read["files"], read["rows"]))
     assert all(size > 0 for size in sizes[-1]), sizes

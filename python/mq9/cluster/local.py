@@ -47,7 +47,7 @@ mq9 {{
 }}
 """
 _START_S = 30.0
-# Below those that systems give to outgoing connections: one of these may be taken until a server starts.
+# Below those that systems give to outgoing connections, which may be taken meanwhile.
 _PORTS = (10_000, 30_000)
 _STOP_S = 10.0
 
