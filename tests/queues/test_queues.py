@@ -186,6 +186,8 @@ async def test_a_task_makes_its_worker_give_no_command(
         assert answered == [False]
         assert [message.text for message in await client.query("victim", limit=1)] == ["kept"]
         assert await waiting(server) == 0
+
+
 @pytest.mark.parametrize("inbox", ["mq.b", "_INBOX.x y", "_INBOX", "_INBOX.>", "other.x"])
 async def test_an_answer_goes_to_inboxes_only(mq: MQClient, server: Server, inbox: str) -> None:
     connection = await nats.connect(server.url)
