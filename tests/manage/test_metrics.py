@@ -160,7 +160,7 @@ def test_queues_and_groups_that_are_named_have_series_however_little_they_do(
         def followed() -> bool:
             listed = client.get("/v1/consumers", params={"limit": 1}).json()
             pending = client.get("/v1/consumers?sort=-pending&limit=4").json()["consumers"]
-            return listed["total"] == 603 and pending[3]["pending"] == 2
+            return bool(listed["total"] == 603 and pending[3]["pending"] == 2)
 
         until(followed, "all are known", 60)
         text = client.get("/metrics").text

@@ -72,7 +72,7 @@ def start(
 
 
 def finish(
-    begin: Callable[[], StreamingQuery], timeout_s: float | None = None, tell: Tell = silent
+    begin: Callable[[], StreamingQuery], timeout_s: int | None = None, tell: Tell = silent
 ) -> StreamingQuery:
     """Waits for the end of a stream, and begins it again where Python was too slow for Spark.
 
