@@ -18,7 +18,9 @@ use mq9_sim::SimDisk;
 use crate::script::{ENTROPY, START, at, open};
 use crate::{disk_of, files, folder};
 
-const STREAMS: &str = "v1.7-streams";
+const STREAMS: &str = "v1.8-streams";
+/// Written before a removed consumer left word of what nobody wants any more.
+const EARLIER_STREAMS: &str = "v1.7-streams";
 const CLUSTER: &str = "v1.7-cluster";
 const T: u64 = START.wall_ms;
 
@@ -254,8 +256,10 @@ fn records_of_streams_are_as_documented() {
 
     let expected = [stamp(5, "$js.1"), b"\x05plain\x03".to_vec(), run(7, 1, 1)];
     assert_eq!(bodies(STREAMS, 25), [expected.concat()]);
-    let expected = [stamp(7, "$js.1"), b"\x04gone\x01".to_vec()];
-    assert_eq!(bodies(STREAMS, 26), [expected.concat()]);
+    let gone = [stamp(7, "$js.1"), b"\x04gone\x01".to_vec()];
+    let looked_at = [stamp(7, "$js.1"), b"\x01*\x03".to_vec()];
+    assert_eq!(bodies(STREAMS, 26), [gone.concat(), looked_at.concat()]);
+    assert_eq!(bodies(EARLIER_STREAMS, 26), [gone.concat()]);
     let returned = |msg_id, due_ms: u64| {
         [stamp(5, "$js.1"), b"\x05plain".to_vec(), numbers(&[T + due_ms]), run(msg_id, 1, 1)]
             .concat()
@@ -318,8 +322,8 @@ fn sections_of_streams_are_as_documented() {
 
 #[test]
 fn a_stream_means_the_same_with_and_without_the_checkpoint() {
-    let log: Vec<_> = files(STREAMS).into_iter().filter(|f| f.0.starts_with("segment-")).collect();
-    for files in [files(STREAMS), log] {
+    let log = |of| files(of).into_iter().filter(|file| file.0.starts_with("segment-")).collect();
+    for files in [files(STREAMS), log(STREAMS), files(EARLIER_STREAMS), log(EARLIER_STREAMS)] {
         let mut store = open(&disk_of(&files), at(100));
         store.check_invariants();
         assert_eq!(store.damage(), []);
