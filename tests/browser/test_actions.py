@@ -111,6 +111,9 @@ def test_a_stream_is_purged_and_its_dead_letter_goes_back(manage: Manage, open_p
     expect(page.locator("main")).to_contain_text("no such model")
     page.get_by_role("button", name="Replay", exact=True).click()
     expect(page.locator("h1")).to_have_text("Dead letters")
+    with found.client() as client:
+        row = partial(client.get, "/v1/queues/HANZO_MQ", params={"kind": "stream"})
+        until(lambda: row().json()["depth"] == 1, "it is known to be back", 30)
     opened.go("/queue?name=HANZO_MQ&kind=stream")
     expect(page.locator(".payload").first).to_contain_text("stuck")
     page.get_by_role("button", name="Purge messages…").click()

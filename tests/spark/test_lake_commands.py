@@ -98,7 +98,8 @@ exec {shlex.quote(sys.executable)} "$@"
 """
     )
     slow.chmod(0o755)
-    said = lake("stream", export, "--json", env={"PYSPARK_PYTHON": str(slow)})
+    python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(slow))
+    said = lake("stream", export, "--json", env=python)
     assert was.exists(), "Spark started no Python for its stream"
     return said
 

@@ -153,14 +153,14 @@ def test_nothing_that_a_stream_remembers_or_reads_grows_over_weeks(
     def counting(what: str) -> None:
         true: Any = getattr(Tables, what)
 
-        def counted(tables: Tables, name: str, *folders: Iterable[str]) -> Any:  # noqa: ANN401
+        def counted(tables: Tables, name: str, *folders: Iterable[str], **how: bool) -> Any:  # noqa: ANN401
             inside = [list(each) for each in folders]
             if not name.startswith("_staging"):
                 for folder in inside[0] if inside else [""]:
                     found = tables.files.data(f"{name}/{folder}".rstrip("/"))
                     read["files"] += len(found)
                     read["rows"] += rows_in(path for path, _ in found)
-            return true(tables, name, *inside)
+            return true(tables, name, *inside, **how)
 
         monkeypatch.setattr(Tables, what, counted)
 
