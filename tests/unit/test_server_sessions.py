@@ -400,7 +400,7 @@ def test_a_connection_with_many_subscriptions_is_listed_in_small_steps(
             steps.append(took)
 
     async def check() -> None:
-        async with serving(tmp_path) as running:
+        async with serving(tmp_path, max_subscriptions=0) as running:
             client = await Client.enter(running)
             await client.connect()
             for start in range(0, many, 20_000):
@@ -495,7 +495,7 @@ def test_documents_have_the_fields_of_nats_server(
     async def check() -> None:
         port, url = nats_server
         said = {"name": "n", "lang": "l", "version": "v", "user": "u"}
-        async with serving(tmp_path, http_port=8222) as running:
+        async with serving(tmp_path, http_port=8222, max_subscriptions=0) as running:
             ours = await Client.enter(running)
             theirs = Client(*await asyncio.open_connection("127.0.0.1", port))
             await theirs.reader.readline()

@@ -67,7 +67,8 @@ impl History {
     /// Takes the next message of the stream; one that differs changes nothing.
     pub fn take(&mut self, sequence: u64, batch: &Batch, message: &[u8]) -> Result<(), Differs> {
         let is_due = match batch.content {
-            Content::Claim => batch.term > self.position.term,
+            // After the last term there is none to claim: nobody who follows could ever lead again.
+            Content::Claim => batch.term > self.position.term && batch.term < u64::MAX,
             Content::Records(_) | Content::Yield(_) => {
                 batch.term == self.position.term && self.position.leader == Some(batch.writer)
             }

@@ -1,6 +1,6 @@
 //! Batches as bytes: what is written is read again, and nothing else is.
 
-use mq9_cluster::{Batch, BatchError, Content, Digest, Record, Writer};
+use mq9_cluster::{Batch, BatchError, Content, Differs, Digest, History, Position, Record, Writer};
 use proptest::prelude::*;
 
 fn record() -> impl Strategy<Value = Record> {
@@ -62,4 +62,17 @@ proptest! {
 fn a_newer_version_is_named() {
     assert_eq!(Batch::decode(b"mq9b\x02rest"), Err(BatchError::Version(2)));
     assert_eq!(Batch::decode(b"PING"), Err(BatchError::Foreign));
+}
+
+#[test]
+fn a_claim_leaves_room_for_the_next_one() {
+    let claim = |term| {
+        let writer = Writer { node: 1, incarnation: 1 };
+        let before = Digest::default();
+        let content = Content::Claim;
+        let batch = Batch { cluster: 7, generation: 1, term, writer, number: 1, before, content };
+        History::behind(Position::default()).take(1, &batch, &batch.encode())
+    };
+    assert_eq!((claim(1), claim(u64::MAX - 1)), (Ok(()), Ok(())));
+    assert_eq!((claim(0), claim(u64::MAX)), (Err(Differs), Err(Differs)));
 }
