@@ -96,7 +96,8 @@ export const deadLetters = {
     // It may have been resolved meanwhile: then there is none to show.
     if (letter && resolved !== 'true') letter = await get(path('dead-letters', letter.id), { preview: FIRST }, signal).catch(() => null);
     const { job } = context.held;
-    if (job && !job.done) context.held.job = await get(path('dead-letters', 'jobs', job.job), {}, signal).catch(() => null);
+    // A look that is cut short by the next one must not forget the job, and its button to stop it.
+    if (job && !job.done) context.held.job = await get(path('dead-letters', 'jobs', job.job), {}, signal).catch((error) => (error.status === 404 ? null : job));
     return { letters: listed, total: found.total, reasons: all.reasons, open: all.total, unlisted: all.unlisted, letter };
   },
   draw(data, context) {
