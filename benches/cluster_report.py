@@ -91,7 +91,11 @@ def draw(document: Document, path: Path) -> None:
                 right.plot([x, x], [low, high], color=colour, linewidth=2)
                 right.plot(x, low, "_", color=colour, markersize=9)
                 right.plot(x, high, "o", color=colour, markersize=5)
-        for axes, label in ((left, "confirmed per second"), (right, "ms, from p50 to p99")):
+        labels = (
+            "confirmed per second (higher is better)",
+            "ms, p50 (dash) to p99 (point); lower is better",
+        )
+        for axes, label in zip((left, right), labels, strict=True):
             axes.set_xticks(range(len(rows)), [f"{row['outstanding']:,}" for row in rows])
             axes.set_xlabel("messages outstanding")
             axes.set_ylabel(label)
@@ -99,6 +103,7 @@ def draw(document: Document, path: Path) -> None:
             axes.yaxis.set_minor_formatter(NullFormatter())
             axes.grid(axis="x", visible=False)
         left.yaxis.set_major_formatter(EngFormatter(sep=""))
+        right.yaxis.set_major_formatter(lambda ms, _: f"{ms:g}")
         figure.legend(loc="outside upper right", ncols=len(COLOURS))
         path.parent.mkdir(parents=True, exist_ok=True)
         # Without the date and version that would change with every run.

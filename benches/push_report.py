@@ -82,8 +82,6 @@ def write(document: Document, docs: Path) -> list[Path]:
     title = "Latency of live messages, and deliveries per second of stored ones"
     blocks = {"about": about(document), "ratios": ratios(document), "table": table(document)}
     blocks["picture"] = f"![{title}]({PICTURE})"
-    # What was measured by hand stands there until this has measured.
-    blocks["by hand"] = ""
     for name, block in blocks.items():
         text = put(text, name, block, PAGE, COMMAND)
     draw(document, picture)
@@ -122,7 +120,6 @@ def draw(document: Document, path: Path) -> None:
         handles = [
             Line2D([], [], color=c, linewidth=4, label=label) for label, c in COLOURS.values()
         ]
-        figure.suptitle("What is pushed", x=0.01, ha="left", fontsize=11, fontweight="bold")
         figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
         note = (
             "Left: p50 (dash) to p99 (point). Right: bars. All are medians of the rounds. "
