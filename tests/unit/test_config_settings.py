@@ -307,3 +307,17 @@ def test_what_does_not_go_with_replication_is_refused(text: str, said: str) -> N
 
 def test_replication_goes_with_what_is_usual() -> None:
     assert loads(f"mq9 {{ {CLUSTER} }}", {}).replication is not None
+
+
+@pytest.mark.parametrize(
+    ("block", "sync"),
+    [
+        (CLUSTER, "interval"),
+        (f"sync: always, {CLUSTER}", "always"),
+        (f"sync: none, {CLUSTER}", "none"),
+        (CLUSTER.replace("node: 1", "node: 1, replicas: 1"), "always"),
+        (CLUSTER.replace("node: 1", "node: 1, sync: unchecked"), "always"),
+    ],
+)
+def test_a_node_leaves_the_sync_to_nats_servers_that_do_it(block: str, sync: str) -> None:
+    assert loads(f"mq9 {{ {block} }}", {}).sync == sync

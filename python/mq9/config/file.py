@@ -13,7 +13,7 @@ from mq9.config.export import read_export
 from mq9.config.jetstream import read_jetstream
 from mq9.config.management import read_dead_letters, read_management
 from mq9.config.monitoring import read_monitoring
-from mq9.config.options import Authorization, Options, Tls
+from mq9.config.options import Authorization, Options, Replication, Tls
 from mq9.config.parser import Parsed, parse_file, parse_text
 from mq9.config.reading import (
     DEFAULT,
@@ -67,6 +67,9 @@ def _options(parsed: Parsed, name: str, file: Path | None) -> Options:
     if store_dir is not None:
         # Where both are said, mq9's own word counts.
         fields.values.setdefault("data_dir", store_dir)
+    replication = fields.values.get("replication")
+    if isinstance(replication, Replication) and replication.syncs_elsewhere:
+        fields.values.setdefault("sync", "interval")
     _declare(fields)
     options = Options(**fields.values, config_file=file, warnings=tuple(notes.warnings))
     _check(options, fields.places)

@@ -120,6 +120,11 @@ class Replication:
         """Where clients reach each node, by its number."""
         return {number: address for number, address in enumerate(self.nodes, 1) if address}
 
+    @property
+    def syncs_elsewhere(self) -> bool:
+        """Whether several servers have a message on their disks before it is confirmed."""
+        return self.checks_sync and self.replicas > 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Monitoring:
@@ -155,8 +160,9 @@ class DeadLetters:
 
     postgres: str = field(repr=False)
     """The URL of a PostgreSQL database."""
-    broker: str = "mq9"
-    """What tells this broker's letters from those of others in the same database."""
+    broker: str = ""
+    """What tells this broker's letters from those of others in the same database; empty: its store
+    does."""
 
 
 @dataclass(frozen=True, kw_only=True)

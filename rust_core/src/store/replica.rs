@@ -40,6 +40,8 @@ pub(super) struct Ties {
     end: Lsn,
     /// Bytes of records since then.
     bytes: u64,
+    /// Those of them that a checkpoint holds, which are not cut off.
+    captured: u64,
     /// Up to here the checkpoint holds what was written.
     captured_to: Lsn,
     untied: Vec<Untied>,
@@ -59,6 +61,7 @@ impl Ties {
             last: None,
             end,
             bytes: 0,
+            captured: 0,
             captured_to,
             untied: Vec::new(),
             is_alone: false,
@@ -71,7 +74,8 @@ impl Ties {
     pub(super) fn begin(&mut self, next: Option<TieRecord>, captured_to: Lsn) {
         self.captured_to = captured_to;
         if let Some(TieRecord { tie, behind, bytes }) = next {
-            (self.last, self.end, self.bytes) = (Some(tie), Lsn::from_number(behind), bytes);
+            (self.last, self.end) = (Some(tie), Lsn::from_number(behind));
+            (self.bytes, self.captured) = (bytes, bytes);
         } else if captured_to != Lsn::NONE {
             // Only a single node makes a checkpoint without a tie.
             self.is_alone = true;
@@ -115,7 +119,7 @@ impl Ties {
         }
         self.last = Some(tie);
         self.end = Lsn::new(at.segment(), at.offset() + record.len() as u32);
-        self.bytes = 0;
+        (self.bytes, self.captured) = (0, 0);
         Ok(())
     }
 
@@ -174,6 +178,8 @@ pub(super) struct Replica {
     last: Option<Tie>,
     /// Where it ends, as a number.
     behind: u64,
+    /// Bytes of records behind it that were there when the log was opened.
+    found: u64,
     /// Bytes that were appended by then.
     appended: u64,
     /// The mailboxes that another node's records may name; none for a leader.
@@ -186,8 +192,14 @@ pub(super) struct Replica {
 
 impl Replica {
     pub(super) fn new(ties: Ties) -> Replica {
-        let (last, behind) = (ties.last, ties.end.number());
-        Replica { last, behind, appended: 0, known: None, tied: VecDeque::new(), owed: None }
+        let (last, behind, found) = (ties.last, ties.end.number(), ties.captured);
+        let tied = VecDeque::new();
+        Replica { last, behind, found, appended: 0, known: None, tied, owed: None }
+    }
+
+    /// Bytes of records behind the last tie, of a log to which so much was appended since it was opened.
+    fn bytes(&self, appended: u64) -> u64 {
+        self.found + appended - self.appended
     }
 }
 
@@ -227,7 +239,7 @@ impl Store {
         let (behind, appended) = (TieRecord::SEED, self.log.appended());
         let tied = VecDeque::new();
         self.replica =
-            Some(Replica { last: None, behind, appended, known: None, tied, owed: None });
+            Some(Replica { last: None, behind, found: 0, appended, known: None, tied, owed: None });
         self.log.try_reserve(Log::record_len(TieRecord::MAX_LEN), Space::Reclaim, now.wall_ms)?;
         self.append_tie(&Tie {
             at: StreamPosition { digest, ..StreamPosition::default() },
@@ -275,9 +287,9 @@ impl Store {
 
     /// The last tie as one written now would name it, for a checkpoint.
     pub(super) fn next_tie(&self) -> Option<TieRecord> {
-        let Replica { last, behind, appended, .. } = self.replica.as_ref()?;
-        let bytes = self.log.appended() - appended;
-        last.map(|tie| TieRecord { tie, behind: *behind, bytes })
+        let replica = self.replica.as_ref()?;
+        let (behind, bytes) = (replica.behind, replica.bytes(self.log.appended()));
+        replica.last.map(|tie| TieRecord { tie, behind, bytes })
     }
 
     /// A follower takes a batch of the leader: writes it into its own log, with the place in the stream behind it, and
@@ -454,11 +466,12 @@ impl Store {
 
     fn append_tie(&mut self, tie: &Tie) {
         let Some(replica) = &mut self.replica else { return };
-        let bytes = self.log.appended() - replica.appended;
+        let bytes = replica.bytes(self.log.appended());
         let op = Op::Tied(TieRecord { tie: *tie, behind: replica.behind, bytes });
         self.log.append(op.kind(), 0, 0, |out| op.encode(out));
         replica.last = Some(*tie);
-        (replica.behind, replica.appended) = (self.log.end().number(), self.log.appended());
+        (replica.behind, replica.found) = (self.log.end().number(), 0);
+        replica.appended = self.log.appended();
     }
 }
 

@@ -93,6 +93,29 @@ fn a_follower_whose_power_fails_anywhere_goes_on_where_its_log_ends() {
 }
 
 #[test]
+fn a_follower_that_hears_nothing_between_two_starts_goes_on_where_its_log_ends() {
+    let run = Run::new(&for_a_leader(script::random(&mut Dice(7), 60)));
+    let disk = SimDisk::new();
+    let mut store = open(&disk, FOLLOWER, u64::MAX).unwrap();
+    for (nth, batch) in run.stream.iter().enumerate() {
+        follow(&mut store, batch, START).unwrap();
+        // Each opening leaves a record of its own, which a checkpoint holds or which is cut off.
+        for starts in 0..nth % 4 {
+            match (nth + starts) % 3 {
+                0 => drop(store),
+                _ => store.close().unwrap(),
+            }
+            store = open(&disk, FOLLOWER, u64::MAX).unwrap();
+            assert_eq!(sequence(&store), batch.tie.at.sequence, "batch {nth}, start {starts}");
+        }
+    }
+    drop(store);
+    let store = open(&disk, FOLLOWER, u64::MAX).unwrap();
+    assert_eq!(sequence(&store), run.stream.len() as u64);
+    assert_eq!(Some(&store.state_digest()), run.digests.last());
+}
+
+#[test]
 fn a_follower_that_is_promoted_goes_on_and_the_others_follow_it() {
     for seed in 0..30 {
         let steps = for_a_leader(script::random(&mut Dice(seed), 80));
