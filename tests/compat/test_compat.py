@@ -289,7 +289,7 @@ async def test_without_a_connection_the_error_says_so() -> None:
 
 
 async def test_the_example_of_the_page(mq9_url: str) -> None:
-    [example] = blocks("docs/migrate-robustmq.md", "python")
+    example = blocks("docs/migrate-robustmq.md", "python")[0]
     body = "\n".join(f"    {line}" for line in example.splitlines())
     names: dict[str, Any] = {}
     exec(f"async def example():\n{body}".replace("nats://127.0.0.1:4222", mq9_url), names)
