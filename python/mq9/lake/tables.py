@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
@@ -212,20 +211,17 @@ class Tables:
             rows.repartition(*by).write.partitionBy(*by).parquet(self.staging(name))
         else:
             rows.coalesce(1).write.parquet(self.staging(name))
-        return self.staged(name, rows)
+        return self.staged(name, rows.schema)
 
-    def staged(self, name: str, like: DataFrame | StructType | None = None) -> DataFrame:
-        """What was written of a table; if there are no rows it looks like `like`."""
-        if isinstance(like, StructType):
-            if not self.files.exists(f"{_STAGING}/{name}"):
-                return self.spark.createDataFrame([], like)
-            return self.spark.read.schema(like).parquet(self.staging(name))
-        found = self._read(f"{_STAGING}/{name}")
-        if found is not None:
-            return found
-        if like is None:
-            raise LookupError(f"nothing of {name} was staged")
-        return like.where(F.lit(False))
+    def staged(self, name: str, like: StructType) -> DataFrame:
+        """What was written of a table; its columns are told, so that no job looks for them."""
+        if not self.files.exists(f"{_STAGING}/{name}"):
+            return self.spark.createDataFrame([], like)
+        return self.spark.read.schema(like).parquet(self.staging(name))
+
+    def staged_days(self, name: str) -> list[datetime.date]:
+        """The days of which something was written, in order."""
+        return self.days(f"{_STAGING}/{name}")
 
     def commit(
         self,

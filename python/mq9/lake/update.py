@@ -4,7 +4,6 @@ Tables by hour of sending follow from the lives of that hour. Tables by day foll
 all hours, and from where mailboxes and groups stood the day before.
 """
 
-import datetime
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -42,9 +41,9 @@ def _by_hour(rows: pa.Schema) -> StructType:
 
 
 def written(tables: Tables, made: Sequence[HourTable]) -> Made:
-    """The tables of single hours, as they were written beside the lives."""
-    lives = fold.schema()
-    return {table.name: tables.staged(table.name, _by_hour(schema(table, lives))) for table in made}
+    """The parts of tables, as they were written beside the lives; Spark lists files of no other."""
+    lives, parts = fold.schema(), [table for table in made if table.name.startswith("part_")]
+    return {part.name: tables.staged(part.name, _by_hour(schema(part, lives))) for part in parts}
 
 
 def stage_all(tables: Tables, made: Made, tell: Tell) -> Made:
@@ -72,7 +71,7 @@ def rebuild(tables: Tables, made: Sequence[HourTable], tell: Tell) -> None:
     }
     staged = stage_all(tables, daily, tell)
     hourly = staged["mailbox_hourly"]
-    days = mailbox_days(hourly, dates_of(hourly), None)
+    days = mailbox_days(hourly, tables.staged_days("mailbox_hourly"), None)
     stage_all(tables, {"unread": unread(days)}, tell)
     tables.commit(None, made_by=Owner())
 
@@ -80,8 +79,3 @@ def rebuild(tables: Tables, made: Sequence[HourTable], tell: Tell) -> None:
 def by_day(rows: DataFrame) -> DataFrame:
     """With the day of `at`, for the folder."""
     return rows.withColumn("date", F.to_date("at"))
-
-
-def dates_of(rows: DataFrame) -> list[datetime.date]:
-    """The days that rows are of."""
-    return sorted(row["date"] for row in rows.select("date").distinct().collect())
