@@ -67,6 +67,7 @@ __all__ = [
     "remove_from_stream",
     "send_back",
     "send_letter_back",
+    "send_noted",
     "stream_bytes",
     "stream_detail",
     "stream_names",
@@ -376,6 +377,19 @@ def send_letter_back(
     headers: bytes | bytearray,
     now: _Now = None,
 ) -> int | None: ...
+def send_noted(
+    store: Store,
+    subject: str,
+    headers: bytes | bytearray,
+    payload: bytes | bytearray,
+    *,
+    address: str,
+    key: str,
+    note: bytes | bytearray,
+    now: _Now = None,
+) -> tuple[str, str] | None:
+    """Stores what a client would by publishing, and a note; or the kind and text of a refusal."""
+
 def dead_counts(store: Store) -> tuple[list[tuple[str, int]], int]:
     """Messages given up since the store was opened, by address or subject; and of all others."""
 
@@ -874,6 +888,7 @@ class Connection:
         no_responders: bool,
         permissions: Permissions | None,
         name: str,
+        own: bool,
     ) -> None: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...

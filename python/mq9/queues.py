@@ -243,6 +243,7 @@ class MQClient:
         task: Mapping[str, Any],
         *,
         delay: float | timedelta | None = None,
+        priority: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> PubAck:
         """Stores a task; it is durable when this returns.
@@ -250,9 +251,10 @@ class MQClient:
         `task` is an envelope, or the part of one that matters: what is missing is filled in. The
         task is stored once, however often one with its `id` is published within the stream's
         `duplicate_window`. With `delay`, or `delay_until` in the envelope, it is handled no sooner:
-        mq9 keeps it until then, and its answer has the number 0.
+        mq9 keeps it until then, and its answer has the number 0. Streams with priorities give the
+        task of the lowest `priority` first, from 1 to 10.
         """
-        envelope = self._envelope(task)
+        envelope = self._envelope(task) | ({} if priority is None else {"priority": priority})
         if delay is not None:
             envelope["delay_until"] = _after(delay)
         elif isinstance(envelope.get("delay_until"), datetime):
@@ -265,7 +267,8 @@ class MQClient:
         dead, message = task.dead, task.message
         if dead is None or message is None:
             raise InvalidField(f"task {task.id} is no dead letter: it has not been given up")
-        said = {"Nats-Msg-Id": f"replay-{dead.stream}-{dead.sequence}-{dead.group}"}
+        name = f"replay-{dead.stream}-{dead.sequence}-{dead.group}"
+        said = {"Nats-Msg-Id": name} | _priority(task.envelope)
         return await self._store(dead.subject, message.data, said)
 
     async def _store(self, subject: str, payload: bytes, said: dict[str, str]) -> PubAck:
@@ -559,7 +562,14 @@ def _meant(envelope: Mapping[str, Any]) -> dict[str, str]:
     asked = {"mq9-ttl": envelope.get("ttl_seconds")}
     if (delay := _until(envelope)) > 0:
         asked["mq9-delay-ms"] = math.ceil(delay * 1000)
-    return {name: str(value) for name, value in asked.items() if value is not None}
+    said = {name: str(value) for name, value in asked.items() if value is not None}
+    return said | _priority(envelope)
+
+
+def _priority(envelope: Mapping[str, Any]) -> dict[str, str]:
+    """How urgent a task is, in a header: nothing where it is as urgent as most."""
+    priority = envelope.get("priority")
+    return {} if priority in (None, 5) else {"mq9-priority": str(priority)}
 
 
 def _early(task: Task) -> float:

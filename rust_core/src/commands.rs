@@ -124,7 +124,7 @@ pub struct Command {
 }
 
 /// All of them.
-pub const COMMANDS: [Command; 39] = [
+pub const COMMANDS: [Command; 40] = [
     command("MSG.SEND.", By::Partition, Shape::Sent),
     command("MSG.FETCH.", By::Partition, Shape::Messages),
     command("MSG.ACK.", By::Partition, Shape::Plain),
@@ -160,6 +160,7 @@ pub const COMMANDS: [Command; 39] = [
     command("ADMIN.DEAD.REPLAY.", By::CallerForUser, Shape::Plain),
     command("ADMIN.DEAD.RESOLVE.", By::CallerForUser, Shape::Plain),
     command("ADMIN.STREAM.QUERY.", By::CallerForUser, Shape::Messages),
+    command("ADMIN.SCHEDULE.FIRE", By::CallerForUser, Shape::Plain),
     command("ADMIN.SCHEDULE.NOTE", By::CallerForUser, Shape::Plain),
     command("ADMIN.SCHEDULE.LIST", By::CallerForUser, Shape::Plain),
     // Whatever is asked of them later is not for a responder either.

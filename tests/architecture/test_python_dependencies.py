@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "queues": {"errors", "client", "nats"},
     "local": set(),
     "cluster": set(),
-    "compat": {"errors", "client"},
+    "compat": {"errors", "client", "a2a", "google", "langchain_core"},
     "local_requests": set(),
     "agent_tools": {"errors", "client", "pydantic"},
     "mcp": {"mq9", "agent_tools", "client", "local_requests", "pydantic", "uvicorn"},

@@ -110,12 +110,20 @@ def press(name: str) -> Callable[[Page], None]:
     return lambda page: page.get_by_role("button", name=name, exact=True).first.click()
 
 
+DECLARED = """
+streams: [ { name: ORDERS, subjects: ["orders.new", "orders.paid.>", "refunds.*"] } ]
+consumers: [ { name: billing, stream: ORDERS } ]
+"""
 DIALOGS: dict[str, tuple[str, Callable[[Page], None]]] = {
     "help": ("/", lambda page: page.keyboard.press("?")),
     "send-anywhere": ("/queues", press("Send…")),
     "send": ("/queue?name=jobs", press("Send…")),
     "purge": ("/queue?name=jobs", press("Purge messages…")),
     "delete": ("/queue?name=jobs", press("Delete queue…")),
+    "delete-group": ("/queue?name=jobs", press("Delete workers…")),
+    "send-stream": ("/queue?name=ORDERS&kind=stream", press("Send…")),
+    "delete-stream": ("/queue?name=ORDERS&kind=stream", press("Delete stream…")),
+    "delete-consumer": ("/queue?name=ORDERS&kind=stream", press("Delete billing…")),
     "delete-message": ("/queue?name=jobs", press("Delete…")),
     "replay": ("/dead-letters", press("Replay 3…")),
     "purge-letters": ("/dead-letters", press("Purge 3…")),
@@ -125,8 +133,8 @@ DIALOGS: dict[str, tuple[str, Callable[[Page], None]]] = {
 
 @pytest.fixture(scope="module")
 def busy(serve_for_session: Serve, tmp_path_factory: pytest.TempPathFactory) -> Managed:
-    """A broker with messages and dead letters, which nobody changes."""
-    found = managed(serve_for_session, tmp_path_factory.mktemp("busy"))
+    """A broker with messages and dead letters, which nobody changes, and a declared stream."""
+    found = managed(serve_for_session, tmp_path_factory.mktemp("busy"), inside=DECLARED)
     with found.mail() as mail:
         mail.done("MAILBOX.CREATE", {"name": "jobs", "dead_letter": "jobs.dead"})
         bury(mail, "jobs", b"0", b"1", b"2")

@@ -169,9 +169,10 @@ def test_streams_are_shown_with_their_messages(filled: Managed, open_page: Open)
     page.get_by_role("button", name="From the oldest").click()
     expect(rows.nth(1)).to_contain_text("orders.0")
     expect(page.get_by_role("button", name="Delayed")).to_have_count(0)
-    assert page.get_by_role("button", name="Purge messages…").count() == 1
-    for word in ("Send…", "Delete queue…"):
-        assert page.get_by_role("button", name=word).count() == 0
+    expect(page.locator("main")).to_contain_text("Stores orders.>")
+    for word in ("Send…", "Purge messages…", "Delete stream…", "Delete billing…"):
+        assert page.get_by_role("button", name=word).count() == 1
+    assert page.get_by_role("button", name="Delete queue…").count() == 0
     page = open_page(filled).go("/consumers")
     expect(page.get_by_role("row").filter(has_text="billing")).to_contain_text("stream")
 

@@ -33,6 +33,8 @@ STREAMS: dict[str, tuple[str, dict[str, str]]] = {
     "NEWS": ("interest", {"all": "", "some": "news.1"}),
     "LOGS": ("limits", {"all": "", "some": "logs.2"}),
 }
+# Its messages have priorities, and are given by them.
+BY_PRIORITY = "JOBS"
 # Which of them have so many deliveries of a message, and what is given up where.
 MOST_DELIVERIES = {"JOBS": 3}
 DEAD, DEAD_PREFIX = "DEAD", "dead"
@@ -99,8 +101,10 @@ class Publisher(Client):
         waiting = {}
         for uid, (subject, data) in messages.items():
             waiting[uid] = f"{self.link.inbox}.{next(self.link.numbers)}"
-            said = {"Nats-Msg-Id": str(uid)} if ids else None
-            self.link.publish(subject, data, said, waiting[uid])
+            said = {"Nats-Msg-Id": str(uid)} if ids else {}
+            if self.box == BY_PRIORITY:
+                said["mq9-priority"] = str(1 + uid % 10)
+            self.link.publish(subject, data, said or None, waiting[uid])
         published: list[list[int]] = []
         try:
             for uid, reply in waiting.items():
@@ -227,6 +231,8 @@ class StreamCast:
             config: Json = {"name": stream, "subjects": [f"{stream.lower()}.>"]}
             # A publisher may come back long after.
             config |= {"retention": retention, "duplicate_window": 3_600_000_000_000}
+            if stream == BY_PRIORITY:
+                config["metadata"] = {"mq9.priority": "true"}
             made(mail, f"STREAM.CREATE.{stream}", config)
             for consumer, wanted in consumers.items():
                 config = {"durable_name": consumer, "ack_policy": "explicit"}

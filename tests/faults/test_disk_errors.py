@@ -212,6 +212,8 @@ def test_a_failed_read_is_an_error_and_no_damage(tmp_path: Path) -> None:
     faults = Shim(tmp_path / "shim", tmp_path / "data")
     with Scene(tmp_path, faults.around) as scene:
         scene.send(50)
+        # What is written last is in memory.
+        scene.send(1)
         faults.set("read_errno", errno.EIO)
         with Mail(scene.server.url) as mail:
             read = {"deliver": "earliest", "config": {"max_wait_ms": 0}}

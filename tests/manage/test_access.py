@@ -33,6 +33,7 @@ STEERS: tuple[tuple[str, str, object], ...] = (
     ("POST", "/v1/queues/desk/messages", {"payload": "x"}),
     ("DELETE", "/v1/queues/desk/messages/0", None),
     ("POST", "/v1/queues/desk/purge", None),
+    ("DELETE", "/v1/consumers/readers?queue=desk", None),
     ("DELETE", "/v1/queues/desk", None),
     ("POST", "/v1/dead-letters/replay-all", {}),
     ("POST", "/v1/dead-letters/purge", {}),

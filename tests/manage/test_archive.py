@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -38,7 +39,8 @@ def postgres() -> Iterator[Postgres]:
 @pytest.fixture
 def database(postgres: Postgres) -> Postgres:
     """Without any tables."""
-    postgres.query("DROP TABLE IF EXISTS dead_letters, mq9_dead_letter_positions")
+    tables = "dead_letters, mq9_dead_letter_positions, mq9_dead_letter_brokers"
+    postgres.query(f"DROP TABLE IF EXISTS {tables}")
     return postgres
 
 
@@ -46,6 +48,15 @@ def config(database: Postgres, listen: int, users: str = "") -> str:
     return (
         f'{users}\nmq9 {{ management {{ listen: "127.0.0.1:{listen}" }}\n'
         f'dead_letters {{ postgres: "{database.url}", broker: "one" }} }}'
+    )
+
+
+def unnamed(database: Postgres, name: str = "") -> str:
+    """The configuration of a broker that is given no name, or this one."""
+    named = f', broker: "{name}"' if name else ""
+    listen = f'listen: "127.0.0.1:{free_port()}"'
+    return (
+        f'mq9 {{ management {{ {listen} }}\ndead_letters {{ postgres: "{database.url}"{named} }} }}'
     )
 
 
@@ -123,6 +134,68 @@ def test_a_mailbox_that_is_made_again_is_another(serve: Serve, database: Postgre
         mail.done("MAILBOX.CREATE", {"name": "q.dead"})
         bury(mail, "q", b"3")
         assert [row[2] for row in rows(database, 3)] == ["1", "2", "3"]
+
+
+def test_brokers_without_names_share_a_database(tmp_path: Path, database: Postgres) -> None:
+    """Equal mailboxes, ids and times: each letter of each broker is a row, and once."""
+    count = 40
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    brokers = [Restarting(folder, unnamed(database)) for folder in folders]
+    try:
+        for round_of in range(1, 3):
+            with Mail(brokers[0].url) as one, Mail(brokers[1].url) as other:
+                for number in range(count):
+                    bury(one, "q", b'"first %d"' % number)
+                    bury(other, "q", b'"second %d"' % number)
+            got = rows(database, round_of * 2 * count)
+            payloads = [json.loads(row[2]) for row in got]
+            for name in ("first", "second"):
+                mine = sorted(each for each in payloads if each.startswith(name))
+                wanted = sorted(f"{name} {number}" for number in range(count))
+                assert sorted(set(mine)) == wanted
+                assert len(mine) == round_of * count
+            for broker in reversed(brokers):
+                broker.restart(kill=True)
+        query = "SELECT DISTINCT broker FROM mq9_dead_letter_positions ORDER BY broker"
+        [[first], [second]] = database.query(query)
+        assert first == "mq9"
+        assert re.fullmatch("mq9-[0-9a-f]{16}", second)
+    finally:
+        for broker in brokers:
+            broker.stop()
+
+
+def test_a_table_of_before_goes_on(tmp_path: Path, database: Postgres) -> None:
+    """Its broker had no name, and none was noted: what was copied is not copied again."""
+    broker = Restarting(tmp_path, unnamed(database))
+    try:
+        with Mail(broker.url) as mail:
+            bury(mail, "q", b"1", b"2")
+        rows(database, 2)
+        database.query("DROP TABLE mq9_dead_letter_brokers")
+        broker.restart(kill=True)
+        with Mail(broker.url) as mail:
+            bury(mail, "q", b"3")
+        assert [row[2] for row in rows(database, 3)] == ["1", "2", "3"]
+    finally:
+        broker.stop()
+
+
+def test_a_name_that_was_another_brokers_is_told(serve: Serve, database: Postgres) -> None:
+    """A folder may have been replaced, so it is used; the broker without a name gives way."""
+    told = "dead letters were copied here as 'mq9' by another broker"
+    first = serve(unnamed(database))
+    with Mail(first.url) as mail:
+        bury(mail, "q", b"1")
+    rows(database, 1)
+    second = serve(unnamed(database, "mq9"))
+    with Mail(second.url) as mail:
+        bury(mail, "q", b"2")
+    rows(database, 2)
+    assert told in second.log
+    assert told not in first.log
 
 
 USERS = """

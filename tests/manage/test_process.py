@@ -11,12 +11,36 @@ import psutil
 from tests.mail import Mail
 from tests.manage.conftest import Manage, Managed, free_port, wait_healthy
 from tests.peers import Serve, start, until
+from tests.wire import Wire
 
 
 def process_of(managed: Managed) -> psutil.Process:
     children = psutil.Process(managed.server.pid).children()
     [found] = [child for child in children if "manage" in child.cmdline()]
     return found
+
+
+def test_it_is_no_client_that_anybody_counts(manage: Manage) -> None:
+    managed = manage()
+    os.kill(process_of(managed).pid, signal.SIGKILL)
+    monitor = managed.server.monitor
+
+    def counted() -> dict[str, int]:
+        names = ("connections", "total_connections", "subscriptions", "in_msgs", "out_msgs")
+        return {name: monitor("/varz")[name] for name in names}
+
+    # Another one comes: two have been there, and one has gone.
+    wait_healthy(managed)
+    assert set(counted().values()) == {0}
+    assert monitor("/connz?state=any")["connections"] == []
+    assert "subscriptions_list" not in monitor("/subsz?subs=1")
+    with Wire(managed.server.port) as wire:
+        wire.ask(b'CONNECT {"verbose":false}\r\nSUB a 1\r\nPUB a 1\r\nx\r\n')
+        assert set(counted().values()) == {1}
+        [one] = monitor("/connz")["connections"]
+        assert one["cid"] == wire.info["client_id"]
+        [heard] = monitor("/subsz?subs=1")["subscriptions_list"]
+        assert heard["subject"] == "a"
 
 
 def test_killed_it_comes_back(manage: Manage) -> None:

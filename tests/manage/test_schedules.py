@@ -143,6 +143,69 @@ def test_a_crash_between_sending_and_noting_sends_nothing_twice(start: Start) ->
         assert len(set(found)) == len(found)
 
 
+@pytest.mark.parametrize("to", [{"mailbox": "ticks"}, {"subject": "mq.tick"}])
+def test_a_firing_whose_reply_was_lost_is_not_stored_again_after_the_window(
+    start: Start, to: dict[str, str]
+) -> None:
+    broker, _ = start()
+    ids = {"mq9-id": "schedule.tick.60", "Nats-Msg-Id": "schedule.tick.60"}
+    firing = {"name": "tick", "spec": "* * * * * UTC", "due": 60, "headers": ids, **to}
+
+    def stored(mail: Mail) -> Any:  # noqa: ANN401
+        if "mailbox" in to:
+            return len(mail.done("MSG.QUERY.ticks", {})["messages"])
+        return asked(mail, "$JS.API.STREAM.INFO.MQ", {})["state"]["messages"]
+
+    with broker.connect() as mail:
+        mail.done("MAILBOX.CREATE", {"name": "ticks", "dedup_window": 1})
+        window = {"name": "MQ", "subjects": ["mq.>"], "duplicate_window": 10**9}
+        assert "error" not in asked(mail, "$JS.API.STREAM.CREATE.MQ", window)
+        assert mail.done("ADMIN.SCHEDULE.FIRE", firing)["duplicate"] is False
+        assert stored(mail) == 1
+    broker.restart(kill=True)
+    time.sleep(1.1)
+    with broker.connect() as mail:
+        # Control: the id is forgotten, so that it is not what keeps the firing from being stored.
+        later = {**firing, "name": "tock"}
+        assert mail.done("ADMIN.SCHEDULE.FIRE", firing)["duplicate"] is True
+        assert stored(mail) == 1
+        assert mail.done("ADMIN.SCHEDULE.FIRE", later)["duplicate"] is False
+        assert stored(mail) == 2
+        # What comes next is another one, and so is what other times are given.
+        assert mail.done("ADMIN.SCHEDULE.FIRE", {**firing, "due": 120})["duplicate"] is False
+        notes = mail.done("ADMIN.SCHEDULE.LIST", {})["schedules"]
+        assert {note["name"]: (note["due"], note["fired"]) for note in notes} == {
+            "tick": (120, 120),
+            "tock": (60, 60),
+        }
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": ""}, "name must have"),
+        ({"due": None}, "due is missing"),
+        ({"subject": "mq.tick"}, "either mailbox, or subject"),
+        ({"mailbox": None}, "either mailbox, or subject"),
+        ({"mailbox": "$schedules"}, "invalid mail_address"),
+        ({"mailbox": "no.such"}, "mailbox no.such does not exist"),
+        ({"mailbox": None, "subject": "$JS.API.INFO"}, "one of a stream"),
+        ({"mailbox": None, "subject": "no.stream"}, "no stream has the subject no.stream"),
+        ({"headers": {"a": "b\r\nmq9-dead-reason: x"}}, "header"),
+    ],
+)
+def test_a_firing_that_is_refused_is_not_noted(
+    start: Start, fields: dict[str, Any], said: str
+) -> None:
+    broker, _ = start()
+    with broker.connect() as mail:
+        mail.done("MAILBOX.CREATE", {"name": "ticks"})
+        firing = {"name": "tick", "due": 60, "mailbox": "ticks", "headers": {"mq9-id": "x"}}
+        assert said in mail.ask("ADMIN.SCHEDULE.FIRE", {**firing, **fields})["error"]
+        assert mail.done("ADMIN.SCHEDULE.LIST", {})["schedules"] == []
+        assert mail.done("MSG.QUERY.ticks", {})["messages"] == []
+
+
 def test_a_subject_of_a_stream_and_failures_that_are_told(start: Start) -> None:
     broker, url = start()
     with broker.connect() as mail:

@@ -26,7 +26,10 @@ CHECKS = [
 @pytest.fixture(scope="module")
 def described(serve_for_session: Serve, tmp_path_factory: pytest.TempPathFactory) -> Managed:
     """A broker of which nothing is needed afterwards, with something of all that is listed."""
-    found = managed(serve_for_session, tmp_path_factory.mktemp("described"))
+    streams = 'streams: [ { name: "0", subjects: ["0"] }, { name: a, subjects: ["a.>"] } ]'
+    consumers = 'consumers: [ { name: "0", stream: "0" } ]'
+    folder = tmp_path_factory.mktemp("described")
+    found = managed(serve_for_session, folder, inside=f"{streams}\n{consumers}")
     with found.mail() as mail:
         for name in ("0", "a", "jobs"):
             mail.done("MAILBOX.CREATE", {"name": name, "dead_letter": f"{name}.dead"})

@@ -85,6 +85,41 @@ async def test_the_same_id_is_stored_once(mq: MQClient, server: Server) -> None:
     assert await waiting(server) == 1
 
 
+async def test_the_most_urgent_task_comes_first(server: Server) -> None:
+    connection = await nats.connect(server.url)
+    stream = connection.jetstream()
+    await stream.add_stream(
+        name="URGENT",
+        subjects=["urgent.>"],
+        retention=RetentionPolicy.WORK_QUEUE,
+        metadata={"mq9.priority": "true"},
+    )
+    try:
+        for priority in ("notify", "5", "critical", "5", "2"):
+            data = f"{priority} {(await stream.stream_info('URGENT')).state.last_seq}".encode()
+            await stream.publish("urgent.a", data, headers={"mq9-priority": priority})
+        with pytest.raises(nats.js.errors.APIError, match="mq9-priority is") as refused:
+            await stream.publish("urgent.a", b"", headers={"mq9-priority": "high"})
+        assert (refused.value.code, refused.value.err_code) == (400, 10003)
+        async with MQClient(server.url) as mq:
+            await mq.publish("urgent.a", {"data": {}})
+            await mq.publish("urgent.a", {"data": {}}, priority=1)
+        pull = await stream.pull_subscribe("urgent.>", "crew", stream="URGENT")
+        first = await pull.fetch(2)
+        assert [message.metadata.sequence.stream for message in first] == [3, 7]
+        assert json.loads(first[1].data)["priority"] == 1
+        await first[1].nak()
+        await first[0].ack_sync()
+        rest = await pull.fetch(10, timeout=1)
+        told = [(m.metadata.sequence.stream, m.metadata.num_delivered) for m in rest]
+        assert told == [(7, 2), (5, 1), (2, 1), (4, 1), (6, 1), (1, 1)]
+        info = await pull.consumer_info()
+        assert (info.num_pending, info.num_ack_pending) == (0, 6)
+    finally:
+        await stream.delete_stream("URGENT")
+        await connection.close()
+
+
 async def test_a_handler_that_raises_gets_the_task_again(mq: MQClient, server: Server) -> None:
     await mq.publish("mq.a", {"data": 1})
     deliveries: list[int] = []

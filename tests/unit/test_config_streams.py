@@ -103,8 +103,9 @@ def test_the_documents_own_declarations() -> None:
 def test_what_mq9_adds() -> None:
     options = loads(
         "mq9 { streams: [\n"
-        '{ name: "MQ", priority: no, envelope: yes, metadata { owner: "me" } } ]\n'
-        'consumers: [ { name: "c", backoff: ["1s", "500ms"], dlq: "dead" } ]\n'
+        '{ name: "MQ", priority: no, envelope: yes, metadata { owner: "me" } },\n'
+        '{ name: "URGENT", retention: workqueue, priority: yes } ]\n'
+        'consumers: [ { name: "c", stream: MQ, backoff: ["1s", "500ms"], dlq: "dead" } ]\n'
         'queues: [ { name: "x.y", stream: "OTHER", subject: "a" } ]\n'
         "scheduled_jobs: [\n"
         '{ name: "s", subject: "MQ", cron: "* * * * *", data: {}, envelope: yes } ] }',
@@ -114,6 +115,7 @@ def test_what_mq9_adds() -> None:
         "owner": "me",
         "mq9.envelope": "hanzo.mq.v1",
     }
+    assert json.loads(options.streams[1].config)["metadata"] == {"mq9.priority": "true"}
     found = consumers(options)
     assert found["MQ", "c"]["backoff"] == [SECOND, SECOND // 2]
     assert found["MQ", "c"]["metadata"] == {"mq9.dead_letter_prefix": "dead"}
@@ -130,10 +132,10 @@ def test_what_mq9_adds() -> None:
         ('streams: [ { name: "A", max_msgs: "ten" } ]', "a whole number"),
         ('streams: [ { name: "A", max_age: 5 } ]', 'a duration such as "30s"'),
         ('streams: [ { name: "A", subject: "a" } ]', "did you mean 'subjects'"),
-        ('streams: [ { name: "A", priority: yes } ]', "text:1:18: priority is not supported"),
+        ('streams: [ { name: "A", priority: yes } ]', "mq9.priority needs retention workqueue"),
         (
-            'streams: [ { name: "A", metadata { "mq9.priority": "true" } } ]',
-            "mq9.priority is not supported",
+            'streams: [ { name: "A", metadata { "mq9.priority": "9" } } ]',
+            "mq9.priority must be true, or left out",
         ),
         ('streams: [ { name: "A", envelope: "v7" } ]', "yes, no or hanzo.mq.v1"),
         ('streams: [ { name: "A", num_replicas: 3 } ]', "replicas > 1 not supported"),

@@ -1,5 +1,6 @@
 """What management says of queues: rates, outlook and order, as time passes."""
 
+import random
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -258,3 +259,74 @@ def test_a_group_that_is_mended_is_forgiven_after_a_while(
     # It is not told of for ever if nothing happens any more.
     clock(60 * 40)
     assert mirror.groups.given_again(0.05, 100)[0] == 0
+
+
+def test_two_that_changed_places_at_once_are_found(mirror: Mirror) -> None:
+    looked(mirror, row(0, "a", 1), row(1, "b", 2))
+    looked(mirror, row(1, "a", 3), row(0, "c", 4))
+    assert [mirror.find(name) for name in ("a", "b", "c")] == [1, None, 0]
+    assert [(each.name, each.depth) for each in mirror.page(sort="name")[0]] == [("a", 3), ("c", 4)]
+    assert mirror.count == 2
+
+
+def test_a_mailbox_that_is_told_twice_at_once_is_as_it_was_told_last(mirror: Mirror) -> None:
+    looked(mirror, row(0, "a", 1))
+    looked(mirror, row(0, "a", 2), row(0, "a", 5))
+    assert mirror.row(0).depth == 5
+    assert mirror.totals["sent"] == 5
+    assert mirror.levels.tolist()[4] == 5
+
+
+def test_rows_that_come_together_say_what_they_say_one_by_one(
+    clock: Callable[[float], None],
+) -> None:
+    chance = random.Random(7)
+    for _ in range(30):
+        together, one_by_one = Mirror(), Mirror()
+        together.whole = one_by_one.whole = chance.random() < 0.8
+        for second in range(12):
+            clock(second * chance.choice((1, 1, 70)))
+            places = chance.sample(range(12), chance.randrange(1, 12))
+            gone = chance.sample(range(12), chance.randrange(3))
+            rows = [_any_row(chance, place) for place in places if place not in gone]
+            together.apply(rows, gone)
+            one_by_one.apply([], gone)
+            for each in rows:
+                one_by_one.apply([each])
+            for mirror in (together, one_by_one):
+                mirror.looked()
+                mirror.whole |= second > 5
+            assert _told(together) == _told(one_by_one)
+
+
+def _any_row(chance: random.Random, place: int) -> Any:  # noqa: ANN401
+    groups = [
+        group(name=name, lag=chance.randrange(3), outstanding=chance.randrange(3), acked=second)
+        for second, name in enumerate(chance.sample("gh", chance.choice((0, 0, 1, 2))))
+    ]
+    counts = {level: chance.randrange(9) for level in chance.sample(range(1, 11), 2)}
+    # A place has a name of its own, or one of another kind: names come back, but not elsewhere.
+    more: dict[str, Any] = {"stream": f"s{place}"} if chance.random() < 0.2 else {}
+    return (
+        row(place, f"m{place}", 0, *groups)
+        | more
+        | {
+            "created_ms": chance.choice((1, 1, 1, 2)),
+            "next_id": chance.randrange(100),
+            "delayed": chance.randrange(5),
+            "bytes": chance.randrange(1000),
+            "oldest_ms": chance.randrange(3) * 1000,
+            "levels": list(counts.items()),
+            "dead_letter": chance.choice(("", "", "dead", "letters")),
+        }
+    )
+
+
+def _told(mirror: Mirror) -> Any:  # noqa: ANN401
+    rows, count = mirror.page(sort="name")
+    groups, _ = every_group(mirror)
+    sums = (mirror.totals, mirror.levels.tolist(), mirror.count, mirror.streams, count)
+    growing = [each.name for each in mirror.growing(0.0, 0)]
+    targets = mirror.dead_letter_mailboxes()
+    order = [each.name for each in mirror.page()[0]]
+    return rows, [(g.queue, g.name, g.lag, g.rate) for g in groups], sums, growing, targets, order

@@ -115,4 +115,15 @@ def test_changes_cost_what_has_changed(mirrors: tuple[Mirror, Mirror]) -> None:
         return calls(lambda: looked(mirror, *rows))
 
     assert change(many, 50) <= change(few, 50) * 1.1 + 50
-    assert 5 < change(many, 500) / change(many, 50) < 15
+    assert 2 < change(many, 500) / change(many, 50) < 15
+
+
+def test_a_row_among_many_costs_a_few_calls(mirrors: tuple[Mirror, Mirror]) -> None:
+    _, many = mirrors
+    places = [at for at in range(1, 1000) if at % 100]
+    rows = [row(at, f"m.{at * 7919 % MANY:07}", 60) for at in places]
+
+    def cost(count: int) -> int:
+        return calls(lambda: looked(many, *rows[:count]))
+
+    assert (cost(900) - cost(100)) / 800 < 5

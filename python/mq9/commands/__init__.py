@@ -63,6 +63,7 @@ class Commands:
             dead_letters.resolved,
             streams.query,
             streams.dead,
+            schedules.fire,
             schedules.note,
             schedules.list,
             *Agents(server, self._registry).commands,

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from mq9 import __version__
 from mq9.commands.address import check_address
-from mq9.commands.dead_letters import RESOLVED
+from mq9.commands.dead_letters import RESOLVED, STORE
 from mq9.commands.dispatcher import Call, Command
 from mq9.commands.mailbox import LEVELS
 from mq9.commands.permission import is_operator
@@ -207,7 +207,7 @@ class Admin:
 
     def _own(self) -> int:
         count = 0
-        for address in (AGENTS, REPORTS, RESOLVED, SCHEDULES, _BROADCASTS):
+        for address in (AGENTS, REPORTS, RESOLVED, SCHEDULES, STORE, _BROADCASTS):
             with suppress(MailboxNotFound):
                 self._store.mailbox(address)
                 count += 1

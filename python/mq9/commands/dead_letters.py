@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import secrets
 import time
 from base64 import b64encode
 from datetime import datetime
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mq9.store import Message, Store
 
 RESOLVED = "$resolved"
+# A mailbox with what tells this store from all others; replicas and copies of it have the same.
+STORE = "$store"
 _KEPT_MS = 7 * 24 * 3600 * 1000
 _MAX_LISTED = 1000
 _MAX_REPLY_BYTES = 768 << 10
@@ -69,6 +72,8 @@ class ResolvedRequest(Request):
     after: Annotated[int, between(0, MAX_ID)] | None = None
     before: Annotated[int, between(0, MAX_ID)] | None = None
     limit: Annotated[int, between(1, _MAX_LISTED)] | None = None
+    store: bool | None = None
+    """Whether the reply says which store this is."""
 
 
 class ResolvedReply(Reply):
@@ -82,11 +87,13 @@ class ResolvedReply(Reply):
     """The number of the last letter of this part, to go on behind it when there are more."""
     newest: int | None = None
     """The number of the newest letter there ever was."""
+    store: str | None = None
     letters: tuple[bytes, ...] = ()
 
     def json_bytes(self) -> bytes:
         """The reply as it is sent."""
-        head = self.model_dump_json(exclude={"letters"}).removesuffix("}").encode()
+        left_out = {"letters"} if self.store else {"letters", "store"}
+        head = self.model_dump_json(exclude=left_out).removesuffix("}").encode()
         return head + b',"letters":[' + b",".join(self.letters) + b"]}"
 
 
@@ -229,7 +236,7 @@ class DeadLetters:
     def _answer_resolved(self, call: Call) -> ResolvedReply:
         check_operator(self._server, call)
         request = read(ResolvedRequest, call.payload)
-        before = request.before
+        before, store = request.before, self._name_of_store() if request.store else None
         try:
             known = self._store.mailbox(RESOLVED)
             found = self._store.query(
@@ -241,7 +248,7 @@ class DeadLetters:
                 newest=before is not None,
             )
         except MailboxNotFound:
-            return ResolvedReply()
+            return ResolvedReply(store=store)
         # Cut by number or by size, there may be more: only an empty part is the last for sure.
         last = found[-1].msg_id if found else None
         return ResolvedReply(
@@ -249,8 +256,20 @@ class DeadLetters:
             total=known.messages,
             last=last,
             newest=known.next_id - 1,
+            store=store,
             letters=tuple(bytes(each.payload) for each in found),
         )
+
+    def _name_of_store(self) -> str:
+        """Random, made when it is first asked for."""
+        try:
+            if found := self._store.query(STORE, limit=1):
+                return bytes(found[0].payload).decode()
+        except MailboxNotFound:
+            self._store.create_mailbox(STORE)
+        made = secrets.token_hex(8)
+        self._store.send(STORE, made.encode())
+        return made
 
     def _message(self, address: str, msg_id: int) -> Message | None:
         after = msg_id - 1 if msg_id else None

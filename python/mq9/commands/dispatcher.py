@@ -54,7 +54,7 @@ class Command:
     """Whether all that a reply tells of is; else it is held until everything is."""
     changes: bool = False
     """Whether its steps change something: then they are made also if nobody waits for a reply."""
-    limit: Literal["max_request", "max_card"] | None = "max_request"
+    limit: Literal["max_request", "max_card", "max_payload"] | None = "max_request"
     """The setting that bounds the payload; None where it is not looked at."""
 
 

@@ -41,6 +41,18 @@ class StreamQueryRequest(Request):
     newest: bool | None = None
     prefixes: list[str] | None = None
     """Only those whose subjects begin with one of these."""
+    config: bool | None = None
+    """Whether the reply says how the stream is configured."""
+
+
+class StreamConfig(BaseModel):
+    """What steering a stream has to know of its configuration."""
+
+    subjects: tuple[str, ...]
+    retention: str
+    declared: bool
+    """Whether the broker's own configuration has it: it then makes it again if it is missing."""
+    declared_consumers: tuple[str, ...]
 
 
 class StreamQueryReply(Reply):
@@ -53,11 +65,13 @@ class StreamQueryReply(Reply):
     """The number that the next message gets."""
     next: int | None = None
     """Where to go on: the `first` of the next part, or the `before` of the newest."""
+    config: StreamConfig | None = None
     messages: tuple[bytes, ...] = ()
 
     def json_bytes(self) -> bytes:
         """The reply as it is sent."""
-        head = self.model_dump_json(exclude={"messages"}).removesuffix("}").encode()
+        left_out = {"messages"} if self.config else {"messages", "config"}
+        head = self.model_dump_json(exclude=left_out).removesuffix("}").encode()
         return head + b',"messages":[' + b",".join(self.messages) + b"]}"
 
 
@@ -132,7 +146,22 @@ class Streams:
             total=total,
             end=end,
             next=following,
+            config=self._config(name) if request.config else None,
             messages=tuple(reversed(found) if newest else found),
+        )
+
+    def _config(self, name: str) -> StreamConfig | None:
+        detail = stream_detail(self._store, name, False, True)
+        if detail is None:
+            return None
+        config, options = json.loads(detail)["config"], self._server.options
+        return StreamConfig(
+            subjects=tuple(config.get("subjects") or ()),
+            retention=config["retention"],
+            declared=any(stream.name == name for stream in options.streams),
+            declared_consumers=tuple(
+                each.name for each in options.consumers if each.stream == name
+            ),
         )
 
     def _answer_dead(self, call: Call) -> Steps:

@@ -220,7 +220,7 @@ def read_streams(value: Value, notes: Notes) -> tuple[Stream, ...]:
             raise at(place, "no name: a stream needs one")
         metadata = block.pop("metadata", {})
         if block.pop("priority", False):
-            raise at(place, "priority is not supported: give each priority a subject of its own")
+            metadata["mq9.priority"] = "true"
         if envelope := block.pop("envelope", False):
             metadata["mq9.envelope"] = envelope
         config = block | ({"metadata": metadata} if metadata else {})

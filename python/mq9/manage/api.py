@@ -7,7 +7,7 @@ broker decides whether they may, and leaves a line in the audit log.
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from mq9 import __version__
@@ -15,23 +15,20 @@ from mq9.manage import models, streams
 from mq9.manage.access import COOKIE, Access, Person, peer
 from mq9.manage.asking import (
     PROBLEMS,
+    QUEUE_NAME,
     Limit,
     Looker,
-    Name,
-    Number,
     Offset,
-    Preview,
     QueueName,
     Steerer,
     Text,
     audit_of,
     change,
     follower_of,
-    may_be_mailbox,
+    is_stream,
 )
 from mq9.manage.groups import SORTS as GROUP_SORTS
 from mq9.manage.latency import NAMES as LATENCIES
-from mq9.manage.letter import payload_of, previewed
 from mq9.manage.link import RefusedError
 from mq9.manage.metrics import duration_quantile, render
 from mq9.manage.mirror import SORTS, Mirror
@@ -190,11 +187,11 @@ async def queue(
 ) -> models.QueueDetails:
     """One queue, with its lanes, groups and policy: a mailbox if there is one, or a stream."""
     mirror = follower_of(request).mirror
-    place = mirror.find(name, kind)
-    if place is not None and mirror.row(place).kind == "stream":
-        return _stream(mirror, place)
-    if not may_be_mailbox(name):
-        raise Problem(404, f"there is no queue {name!r}")
+    if is_stream(request, name, kind):
+        config = await streams.config(person.link, name)
+        if (place := mirror.find(name, "stream")) is None:
+            raise Problem(404, f"there is no stream {name!r}")
+        return _stream(mirror, place, config)
     shown = (await person.link.request(f"ADMIN.MAILBOX.SHOW.{name}"))["mailbox"]
     place = mirror.find(name)
     if place is None:
@@ -211,166 +208,6 @@ async def queue(
         policy=policy,
         groups=[_consumer(group) for group in groups],
     )
-
-
-@router.get("/v1/queues/{name}/messages")
-async def messages(
-    request: Request,
-    person: Looker,
-    name: QueueName,
-    limit: Limit = 50,
-    after: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
-    kind: Kind | None = None,
-    *,
-    delayed: bool = False,
-    oldest: bool = False,
-    preview: Preview = None,
-) -> models.Messages:
-    """Look at messages: the newest, the oldest, or those after one. Takes nothing."""
-    if _is_stream(request, name, kind):
-        if delayed:
-            raise Problem(422, "delayed messages of a stream cannot be looked at")
-        page, more = await streams.messages(
-            person.link, name, limit=limit, after=after, oldest=oldest
-        )
-        return models.Messages(messages=[previewed(each, preview) for each in page], more=more)
-    fields: dict[str, Any] = {"limit": limit}
-    if oldest:
-        fields["since"] = 0
-    if after is not None:
-        fields["after_id"] = after
-    if delayed:
-        fields["delayed"] = True
-    found = await person.link.request(f"MSG.QUERY.{name}", fields)
-    shown = [previewed(entry, preview) for entry in found["messages"]]
-    return models.Messages(messages=shown, more=found.get("more", False))
-
-
-@router.get("/v1/queues/{name}/messages/{msg_id}")
-async def message(
-    request: Request,
-    person: Looker,
-    name: QueueName,
-    msg_id: Number,
-    kind: Kind | None = None,
-    *,
-    delayed: bool = False,
-) -> dict[str, Any]:
-    """One message, with all of its payload. Takes nothing."""
-    if _is_stream(request, name, kind):
-        return await streams.message(person.link, name, msg_id)
-    fields: dict[str, Any] = {"since": 0, "limit": 1}
-    if msg_id:
-        fields["after_id"] = msg_id - 1
-    if delayed:
-        fields["delayed"] = True
-    found: list[dict[str, Any]] = (await person.link.request(f"MSG.QUERY.{name}", fields))[
-        "messages"
-    ]
-    if not found or found[0]["msg_id"] != msg_id:
-        raise Problem(404, f"there is no message {msg_id} in {name}", kind="message_not_found")
-    return found[0]
-
-
-@router.post("/v1/queues/{name}/messages")
-async def send(
-    request: Request, person: Steerer, name: Name, message: models.NewMessage
-) -> models.Sent:
-    """Send a message."""
-    headers = {"mq9-priority": message.priority}
-    optional = {
-        "mq9-key": message.key,
-        "mq9-tags": ",".join(message.tags),
-        "mq9-delay": str(message.delay_s or ""),
-        "mq9-ttl": str(message.ttl_s or ""),
-    }
-    headers |= {key: value for key, value in optional.items() if value}
-    if any("\r" in value or "\n" in value for value in headers.values()):
-        raise Problem(422, "a header cannot hold the end of a line")
-    try:
-        payload = payload_of({"payload": message.payload, "encoding": message.encoding})
-    except (ValueError, UnicodeEncodeError):
-        raise Problem(422, "the payload cannot be read") from None
-
-    async def work() -> dict[str, Any]:
-        return await person.link.request(f"MSG.SEND.{name}", payload=payload, headers=headers)
-
-    sent = await change(request, person, "send", name, work)
-    return models.Sent(msg_id=sent["msg_id"])
-
-
-@router.delete("/v1/queues/{name}/messages/{msg_id}")
-async def delete_message(
-    request: Request, person: Steerer, name: QueueName, msg_id: Number, kind: Kind | None = None
-) -> models.Removed:
-    """Delete one message."""
-    is_stream = _is_stream(request, name, kind)
-
-    async def work() -> None:
-        if is_stream:
-            await streams.delete_message(person.link, name, msg_id)
-        else:
-            await person.link.request(f"MSG.DELETE.{name}.{msg_id}")
-
-    await change(request, person, "delete message", f"{name}:{msg_id}", work)
-    return models.Removed(removed=True)
-
-
-@router.post("/v1/queues/{name}/purge")
-async def purge(
-    request: Request,
-    person: Steerer,
-    name: QueueName,
-    given: models.Expected | None = None,
-    kind: Kind | None = None,
-) -> models.Purged:
-    """Remove all messages of a queue; the queue, its groups and consumers stay."""
-    expected = given.expected if given else None
-    is_stream = _is_stream(request, name, kind)
-
-    async def work() -> int:
-        if is_stream:
-            return await streams.purge(person.link, name, expected)
-        return int((await _go(person, "MAILBOX.PURGE", name, expected))["purged"])
-
-    return models.Purged(purged=await change(request, person, "purge", name, work))
-
-
-@router.delete("/v1/queues/{name}")
-async def remove(
-    request: Request,
-    person: Steerer,
-    name: Name,
-    expected: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
-) -> models.Removed:
-    """Remove a queue with all that is in it."""
-
-    await change(
-        request, person, "remove", name, lambda: _go(person, "MAILBOX.REMOVE", name, expected)
-    )
-    return models.Removed(removed=True)
-
-
-def _is_stream(request: Request, name: str, kind: Kind | None) -> bool:
-    """Whether a stream is meant; 404 if neither that nor a mailbox can be."""
-    mirror = follower_of(request).mirror
-    if mirror.find(name, kind) is not None:
-        return kind == "stream" or (kind is None and mirror.find(name) is None)
-    if kind == "stream" or not may_be_mailbox(name):
-        raise Problem(404, f"there is no queue {name!r}")
-    return False
-
-
-async def _go(person: Person, command: str, name: str, expected: int | None) -> dict[str, Any]:
-    """Have the broker remove no more than the one who asks has seen."""
-    try:
-        return await person.link.request(f"{command}.{name}", {"expected": expected})
-    except RefusedError as error:
-        if error.kind != "more_messages":
-            raise
-        shown = (await person.link.request(f"ADMIN.MAILBOX.SHOW.{name}"))["mailbox"]
-        found = shown["messages"] + shown["delayed"]
-        raise Problem(409, str(error), kind=error.kind, found=found) from None
 
 
 @router.get("/v1/consumers")
@@ -405,6 +242,29 @@ async def consumer(
     if not total:
         raise Problem(404, f"there is no group {name[:100]!r}")
     return models.Consumers(consumers=[_consumer(each) for each in found], total=total)
+
+
+@router.delete("/v1/consumers/{name:path}")
+async def remove_consumer(
+    request: Request,
+    person: Steerer,
+    name: Annotated[str, Path(min_length=1, max_length=255)],
+    queue: Annotated[str, Query(pattern=QUEUE_NAME, max_length=255)],
+    kind: Kind = "mailbox",
+) -> models.Removed:
+    """Remove a group of a mailbox; with `kind`, a consumer of a stream. Messages stay."""
+    found, _ = follower_of(request).mirror.groups.named(name, queue, 0, 2)
+    if not any(each.kind == kind for each in found):
+        raise Problem(404, f"there is no group {name[:100]!r} of {queue[:100]!r}")
+
+    async def work() -> None:
+        if kind == "stream":
+            await streams.remove_consumer(person.link, queue, name)
+        else:
+            await person.link.request(f"GROUP.REMOVE.{queue}", {"group_name": name})
+
+    await change(request, person, "remove consumer", f"{queue}:{name}", work)
+    return models.Removed(removed=True)
 
 
 @router.get("/v1/agents")
@@ -491,8 +351,8 @@ def _queue(row: Row) -> models.Queue:
     return models.Queue(**{name: getattr(row, name) for name in Row.__dataclass_fields__})
 
 
-def _stream(mirror: Mirror, place: int) -> models.QueueDetails:
-    """What is known of a stream; its configuration and messages are JetStream's to show."""
+def _stream(mirror: Mirror, place: int, config: dict[str, Any]) -> models.QueueDetails:
+    """What is known of a stream; the rest of its configuration is JetStream's to show."""
     row = mirror.row(place)
     return models.QueueDetails(
         **_queue(row).model_dump(),
@@ -501,8 +361,11 @@ def _stream(mirror: Mirror, place: int) -> models.QueueDetails:
         expires=0,
         next_id=mirror.numbers(place)[1],
         lanes={},
-        policy={},
+        policy={"retention": config["retention"]} if config else {},
         groups=[_consumer(group) for group in mirror.groups_of(place)],
+        subjects=config.get("subjects", []),
+        declared=config.get("declared", False),
+        declared_consumers=config.get("declared_consumers", []),
     )
 
 

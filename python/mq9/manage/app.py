@@ -17,7 +17,7 @@ from starlette.responses import FileResponse
 from starlette.staticfiles import StaticFiles
 
 from mq9 import __version__
-from mq9.manage import api, letters_api
+from mq9.manage import api, letters_api, messages_api
 from mq9.manage.access import Access
 from mq9.manage.audit import Audit
 from mq9.manage.follower import Follower
@@ -94,6 +94,7 @@ def make_app(settings: Settings) -> FastAPI:
     app.state.follower, app.state.access, app.state.audit = follower, access, audit
     app.include_router(api.router)
     app.include_router(letters_api.router)
+    app.include_router(messages_api.router)
     _add_page(app)
     _add_errors(app)
     add_limits(app, access)

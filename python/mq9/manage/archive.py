@@ -18,6 +18,7 @@ from typing import Any
 
 import asyncpg
 
+from mq9.manage.archive_name import TABLE, name_of
 from mq9.manage.documents import Document, as_document, wrapped
 from mq9.manage.letter import attempts_of, payload_of, read_letter
 from mq9.manage.letter_places import LetterPlace, LetterPlaces
@@ -32,7 +33,8 @@ _PAGE = 500
 _RESOLVED = "$resolved"
 _NAMESPACE = uuid.UUID("6f0b4ad6-6c2b-5d43-9f43-1f9bb5a1c0de")
 
-_TABLES = """
+_TABLES = (
+    """
 CREATE TABLE IF NOT EXISTS dead_letters (
     id          UUID PRIMARY KEY DEFAULT gen_random_uuid(),
     original_id TEXT NOT NULL,
@@ -52,6 +54,8 @@ CREATE TABLE IF NOT EXISTS mq9_dead_letter_positions (
     PRIMARY KEY (broker, mailbox)
 );
 """
+    + TABLE
+)
 _INSERT = """
 INSERT INTO dead_letters
     (id, original_id, subject, payload, error, attempts, first_seen, last_failed, resolved)
@@ -103,7 +107,12 @@ class Archive:
         self._mirror = mirror
         self._letter_places = LetterPlaces(link, mirror)
         self._url = url
-        self._broker = broker
+        self._wanted = broker
+        self._broker = ""
+        """What it is called in the database, once that is known."""
+        self._connection = -1
+        """The connection to the broker since which that is so: behind another one may be another
+        store."""
         self._places: dict[str, _Place] = {}
         self.copied = 0
         """Letters copied since this process started, also those that were there already."""
@@ -157,11 +166,20 @@ class Archive:
         with suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateObjectError):
             # Raised if two create the same table at once; then it is there.
             await connection.execute(_TABLES)
+        self._connection = -1
+
+    async def _take_name(self, connection: Connection) -> None:
+        # Looked at before: an answer of an earlier connection must not count for a later one.
+        since = self._link.connections
+        told = await self._link.request("ADMIN.DEAD.RESOLVED", {"limit": 1, "store": True})
+        store = str(told.get("store", ""))
+        self._broker = await name_of(connection, self._wanted, store)
         rows = await connection.fetch(
             "SELECT mailbox, created, next_id FROM mq9_dead_letter_positions WHERE broker = $1",
             self._broker,
         )
         self._places = {row["mailbox"]: _Place(row["created"], row["next_id"]) for row in rows}
+        self._connection = since
 
     async def _follow(self, connection: Connection) -> None:
         while True:
@@ -180,6 +198,8 @@ class Archive:
     async def _copy_all(self, connection: Connection) -> None:
         if not self._mirror.whole:
             return
+        if self._connection != self._link.connections:
+            await self._take_name(connection)
         # A mailbox stays one of dead letters when those that fed it have gone.
         places = {place.address: place for place in await self._letter_places.find()}
         for address in sorted(places.keys() | self._places.keys()):
@@ -189,7 +209,8 @@ class Archive:
             found, known = place.find(self._mirror), self._places.get(address)
             if found is None:
                 continue
-            if known is None or known.next_id != found[1][1]:
+            created_ms, (_, next_id) = found
+            if known is None or (known.created, known.next_id) != (created_ms // 1000, next_id):
                 with suppress(RefusedError):
                     # Refused: it has gone meanwhile.
                     await self._copy(connection, place)

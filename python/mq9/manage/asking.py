@@ -10,16 +10,16 @@ from fastapi import Depends, Path, Query, Request
 from mq9.manage.access import Access, Person
 from mq9.manage.audit import Audit
 from mq9.manage.follower import Follower
-from mq9.manage.problems import MEDIA_TYPE
+from mq9.manage.problems import MEDIA_TYPE, Problem
+from mq9.manage.rows import Kind
 
 T = TypeVar("T")
 
 _PROBLEM = {"description": "A problem", "content": {MEDIA_TYPE: {"schema": {"type": "object"}}}}
 _STATUSES: tuple[int | str, ...] = (400, 401, 403, 404, 409, 411, 413, 422, 429, 503, 504)
 PROBLEMS: dict[int | str, dict[str, Any]] = dict.fromkeys(_STATUSES, _PROBLEM)
-Name = Annotated[str, Path(pattern=r"^[a-z0-9]+(\.[a-z0-9]+)*$", max_length=128)]
-"""The address of a mailbox."""
-QueueName = Annotated[str, Path(pattern=r"^[^\s*>/\\]+$", max_length=255)]
+QUEUE_NAME = r"^[^\s*>/\\]+$"
+QueueName = Annotated[str, Path(pattern=QUEUE_NAME, max_length=255)]
 """The address of a mailbox, or the name of a stream, which may be in any script."""
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=10_000_000)]
@@ -76,3 +76,13 @@ async def change(
 def may_be_mailbox(name: str) -> bool:
     """Whether a mailbox may have this name: it can be part of a subject."""
     return re.fullmatch(r"[A-Za-z0-9_.-]+", name) is not None
+
+
+def is_stream(request: Request, name: str, kind: Kind | None) -> bool:
+    """Whether a stream is meant; 404 if neither that nor a mailbox can be."""
+    mirror = follower_of(request).mirror
+    if mirror.find(name, kind) is not None:
+        return kind == "stream" or (kind is None and mirror.find(name) is None)
+    if kind == "stream" or not may_be_mailbox(name):
+        raise Problem(404, f"there is no queue {name!r}")
+    return False

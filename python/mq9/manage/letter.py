@@ -60,7 +60,11 @@ async def read_entry(link: Link, letter: Letter) -> dict[str, Any]:
 def payload_of(entry: dict[str, Any]) -> bytes:
     """The bytes of a message."""
     text = str(entry["payload"])
-    return base64.b64decode(text) if entry.get("encoding") == "base64" else text.encode()
+    return (
+        base64.b64decode(text, validate=True)
+        if entry.get("encoding") == "base64"
+        else text.encode()
+    )
 
 
 def previewed(entry: dict[str, Any], most: int | None) -> dict[str, Any]:

@@ -22,8 +22,8 @@ PREFIX = "$mq9.AI."
 _TIMEOUT_S = 5.0
 _CONNECT_S = 3.0
 _CLOSE_S = 1.0
-# Of JetStream: there is no such message, or no such sequence; no such stream.
-_NOT_FOUND = (10037, 10043, 10059)
+# Of JetStream: there is no such consumer, message, sequence, or stream.
+_NOT_FOUND = (10014, 10037, 10043, 10059)
 
 
 class BrokerGoneError(Exception):
@@ -129,11 +129,15 @@ class Link:
             raise RefusedError(str(document["error"]), kind)
         return document
 
-    async def publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
-        """Store a message in the stream that has the subject; RefusedError if it is not stored."""
+    async def publish(
+        self, subject: str, payload: bytes, headers: dict[str, str]
+    ) -> dict[str, Any]:
+        """Store a message in the stream that has the subject, and what that says; RefusedError if
+        it is not stored."""
         document = _unless_refused(await self._ask(subject, payload, headers, _TIMEOUT_S))
         if "seq" not in document:
             raise RefusedError(f"no stream has the subject {subject}")
+        return document
 
     async def jetstream(
         self, command: str, fields: Mapping[str, Any] | None = None

@@ -90,8 +90,9 @@ class Mirror:
         self._changes += 1
         for place in gone:
             self._remove(place)
-        for row in rows:
-            self._put(row, now)
+        # Each mailbox once, as it is now: sums count by how much it has changed.
+        if last := {int(row["slot"]): row for row in rows}:
+            self._put(list(last.values()), now)
 
     def looked(self) -> None:
         """All that has changed by now is known: what comes is from later."""
@@ -131,68 +132,95 @@ class Mirror:
             self._targets[place] = target
             self._letter_boxes[target] += 1
 
-    def _put(self, row: Mapping[str, Any], now: float) -> None:
-        place, is_stream = int(row["slot"]), int("stream" in row)
-        name, created_ms = str(row["stream" if is_stream else "address"]), int(row["created_ms"])
-        self._reserve(place)
-        was = (int(self._integers[column][place]) for column in ("is_stream", "created_ms"))
-        known = (self._names[place], *was) == (name, is_stream, created_ms)
-        if not known:
-            self._remove(place)
+    def _put(self, rows: Sequence[Mapping[str, Any]], now: float) -> None:
+        """Rows of different mailboxes: their numbers are taken a column at a time."""
+        places = _numbers(rows, "slot")
+        self._reserve(int(places.max()))
+        known = self._identify(rows, places)
+        levels = _levels(rows)
+        depth = levels.sum(axis=1)
+        # Messages of a stream are kept, not waiting.
+        levels[self._integers["is_stream"][places] == 1] = 0
+        after = {
+            name: _numbers(rows, name) for name in ("delayed", "bytes", "next_id", "oldest_ms")
+        }
+        after |= {"depth": depth, "consumers": _numbers(rows, "group_count")}
+        before = {name: self._integers[name][places] for name in after}
+        # Whatever happened, happened since the last look, however long nothing had happened before.
+        changed = self._floats["changed"][places]
+        passed = np.where(known, now - np.maximum(changed, self._looked), 0.0)
+        for place in places[now - changed > RATE_S].tolist():
+            self._growing.pop(place, None)
+        for name, column in after.items():
+            self._integers[name][places] = column
+        self.levels += (levels - self._levels[places]).sum(axis=0)
+        self._levels[places] = levels
+        for name in ("bytes", "delayed"):
+            self.totals[name] += int((after[name] - before[name]).sum())
+        came = np.where(known, after["next_id"] - before["next_id"], 0)
+        left = np.where(known, came - (depth - before["depth"]), 0)
+        if self.whole:
+            self.totals["sent"] += int(np.where(known, came, after["next_id"]).sum())
+        elif self._past is not None:
+            had = [self._had(self._past, place) for place in places.tolist()]
+            self.totals["sent"] += int(np.maximum(after["next_id"] - had, 0).sum())
+        for name, count in (("rate_in", came), ("rate_out", left)):
+            rate = np.maximum(count, 0) / np.maximum(passed, 0.5)
+            self._floats[name][places] = np.where(passed, rate, 0.0)
+        self._floats["changed"][places] = now
+        for place, row, since in zip(places.tolist(), rows, passed.tolist(), strict=True):
+            if row["groups"] or place in self._by_place:
+                self._read_groups(place, row["groups"], since, now)
+                if len(row["groups"]) >= int(row["group_count"]):
+                    self._keep_only(place, {str(given["name"]) for given in row["groups"]})
+                self._look_at(place, now)
+            if row["dead_letter"] or place in self._targets:
+                self._aim(place, str(row["dead_letter"]))
+        self._look_at_lonely(places[[place not in self._by_place for place in places.tolist()]])
+
+    def _identify(self, rows: Sequence[Mapping[str, Any]], places: Places) -> npt.NDArray[np.bool_]:
+        """Which rows are of what is known in their place; what the others are of is put there."""
+        kinds = np.array(["stream" in row for row in rows], np.int64)
+        created = _numbers(rows, "created_ms")
+        names = [str(row["stream" if "stream" in row else "address"]) for row in rows]
+        at = places.tolist()
+        same = [self._names[place] == name for place, name in zip(at, names, strict=True)]
+        known: npt.NDArray[np.bool_] = np.array(same)
+        for column, values in (("is_stream", kinds), ("created_ms", created)):
+            known &= self._integers[column][places] == values
+        strange = np.flatnonzero(~known).tolist()
+        # All that were there go first: one of them may have come back to another place.
+        for index in strange:
+            self._remove(at[index])
+        for index in strange:
+            place, name, is_stream = at[index], names[index], int(kinds[index])
             self._names[place] = name
-            key = _key(name, is_stream)
-            self._places[key] = place
-            self._order.add(key, place)
+            self._places[_key(name, is_stream)] = place
+            self._order.add(_key(name, is_stream), place)
             self._texts.set(place, name)
             self._is_used[place] = True
             self.count += 1
             self.streams += is_stream
             self.stream_changes += is_stream
-        levels = np.zeros(LEVELS, np.int64)
-        for level, count in row["levels"]:
-            levels[level - 1] = count
-        depth = int(levels.sum())
-        if is_stream:
-            # Its messages are kept, not waiting, and have no priority.
-            levels[:] = 0
-        before = {name: int(self._integers[name][place]) for name in _INTEGERS}
-        # Whatever happened, happened since the last look, however long nothing had happened before.
-        changed = float(self._floats["changed"][place])
-        passed = now - max(changed, self._looked) if known else 0.0
-        if now - changed > RATE_S:
-            self._growing.pop(place, None)
-        self._integers["created_ms"][place] = created_ms
-        self._integers["is_stream"][place] = is_stream
-        self._integers["consumers"][place] = int(row["group_count"])
-        past = self._past.find_same(name, is_stream, created_ms) if self._past else None
-        self._read_groups(place, row["groups"], passed, now)
-        if len(row["groups"]) >= int(row["group_count"]):
-            self._keep_only(place, {str(given["name"]) for given in row["groups"]})
-        after = {
-            "depth": depth,
-            "delayed": int(row["delayed"]),
-            "bytes": int(row["bytes"]),
-            "next_id": int(row["next_id"]),
-            "oldest_ms": int(row["oldest_ms"]),
-        }
-        for column, value in after.items():
-            self._integers[column][place] = value
-        self.levels += levels - self._levels[place]
-        self._levels[place] = levels
-        for column in ("bytes", "delayed"):
-            self.totals[column] += after[column] - before[column]
-        came = after["next_id"] - before["next_id"] if known else 0
-        left = came - (depth - before["depth"]) if known else 0
-        if self.whole:
-            self.totals["sent"] += came if known else after["next_id"]
-        elif self._past is not None:
-            had = self._past.numbers(past)[1] if past is not None else 0
-            self.totals["sent"] += max(after["next_id"] - had, 0)
-        self._rate("rate_in", place, max(came, 0), passed)
-        self._rate("rate_out", place, max(left, 0), passed)
-        self._floats["changed"][place] = now
-        self._look_at(place, now)
-        self._aim(place, str(row["dead_letter"]))
+        self._integers["is_stream"][places] = kinds
+        self._integers["created_ms"][places] = created
+        return known
+
+    def _had(self, past: "Mirror", place: int) -> int:
+        """How many messages the mailbox in a place ever had by the time of another copy."""
+        was = (int(self._integers[column][place]) for column in ("is_stream", "created_ms"))
+        found = past.find_same(self._names[place], *was)
+        return 0 if found is None else past.numbers(found)[1]
+
+    def _look_at_lonely(self, places: Places) -> None:
+        """What follows from it that queues have no groups: just their rates say something."""
+        self._changes += 1
+        self.totals["in_flight"] -= int(self._integers["in_flight"][places].sum())
+        self._integers["in_flight"][places] = self._integers["lag"][places] = 0
+        is_busy = (self._floats["rate_in"][places] > 0) | (self._floats["rate_out"][places] > 0)
+        self._floats["weight"][places] = np.where(is_busy, _WEIGHTS["steady"], 0.0)
+        for place in self._growing.keys() & places.tolist():
+            del self._growing[place]
 
     def _look_at(self, place: int, now: float) -> None:
         """What follows from a queue's groups."""
@@ -208,9 +236,6 @@ class Mirror:
             self._growing.setdefault(place, now)
         else:
             self._growing.pop(place, None)
-
-    def _rate(self, name: str, place: int, count: int, passed: float) -> None:
-        self._floats[name][place] = count / max(passed, 0.5) if passed else 0.0
 
     def apply_groups(self, place: int, found: Sequence[Mapping[str, Any]]) -> None:
         """More groups of a mailbox than its row had room for."""
@@ -503,3 +528,19 @@ def _group(given: Mapping[str, Any], queue: str, kind: Kind) -> Group:
         oldest_ms=int(given["oldest_ms"]),
         dead_letters=str(given.get("dead_letter") or ""),
     )
+
+
+def _numbers(rows: Sequence[Mapping[str, Any]], name: str) -> npt.NDArray[np.int64]:
+    return np.array([row[name] for row in rows], np.int64)
+
+
+def _levels(rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.int64]:
+    """Messages by level, a row of them for each."""
+    counts = [
+        (at, level - 1, count) for at, row in enumerate(rows) for level, count in row["levels"]
+    ]
+    levels = np.zeros((len(rows), LEVELS), np.int64)
+    if counts:
+        at, level, count = np.array(counts, np.int64).T
+        levels[at, level] = count
+    return levels

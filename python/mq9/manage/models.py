@@ -1,6 +1,6 @@
 """Requests and replies of the REST interface, as its OpenAPI document has them."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -69,6 +69,11 @@ class QueueDetails(Queue):
     lanes: dict[int, int]
     policy: dict[str, Any]
     groups: list[Consumer]
+    subjects: list[str] = []
+    """Of a stream: which it stores, as far as the one who asks may know."""
+    declared: bool = False
+    """Whether the broker's configuration has it, so that it comes back."""
+    declared_consumers: list[str] = []
 
 
 class Messages(BaseModel):
@@ -139,6 +144,9 @@ class Input(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+HeaderValue = Annotated[str, Field(max_length=4096)]
+
+
 class Credentials(Input):
     """An operator of the broker."""
 
@@ -175,8 +183,11 @@ class Removed(BaseModel):
 
 
 class NewMessage(Input):
-    """A message to send."""
+    """A message to send: to a mailbox, or with a subject to a stream."""
 
+    subject: str = Field(default="", max_length=255, pattern=r"^[^\s*>]*$")
+    headers: dict[str, HeaderValue] = Field(default_factory=dict, max_length=100)
+    """Such as `Nats-Msg-Id`, by which a stream knows what was sent twice."""
     payload: str = Field(max_length=1_000_000)
     encoding: Literal["base64"] | None = None
     priority: str = Field(default="normal", max_length=20)
@@ -190,6 +201,8 @@ class Sent(BaseModel):
     """The number of a message; -1 for a delayed one."""
 
     msg_id: int
+    duplicate: bool = False
+    """Whether a stream had it already, by its `Nats-Msg-Id`."""
 
 
 class ReplayFilter(Input):

@@ -1,8 +1,9 @@
 """Schedules: messages that are sent at set times, each time once.
 
-Owns when a schedule is due and what became of it. A firing has an id that follows from its name and
-time, and the broker keeps how far each schedule has come. So what is sent twice after a crash is
-stored once, and what was missed is made up for: once, however many times were missed.
+Owns when a schedule is due and what became of it. The broker stores a firing in one step with the
+note how far the schedule has come, and does not store what it has noted: each firing is there once,
+however late somebody goes on after a crash. What was missed is made up for: once, however many
+times it was missed.
 """
 
 import asyncio
@@ -141,19 +142,16 @@ class Scheduler:
         payload = _payload(schedule, name, stamp)
         if schedule.priority:
             headers["mq9-priority"] = schedule.priority
-        if schedule.mailbox:
-            headers["mq9-id"] = name
-            await self._link.request(
-                f"MSG.SEND.{schedule.mailbox}", payload=payload, headers=headers
-            )
-        else:
-            headers["Nats-Msg-Id"] = name
-            await self._link.publish(schedule.subject, payload, headers)
+        headers["mq9-id" if schedule.mailbox else "Nats-Msg-Id"] = name
+        to = {"mailbox": schedule.mailbox} if schedule.mailbox else {"subject": schedule.subject}
+        fields = {"name": schedule.name, "spec": _spec(schedule), "due": due, **to}
+        await self._link.request(
+            "ADMIN.SCHEDULE.FIRE", {**fields, "headers": headers, "payload": payload}
+        )
         if time.time() - due > _LATE_S:
             _LOG.warning("schedule %s was fired late: it was due at %s", schedule.name, stamp)
         progress.seen = progress.fired = due
         self.fired += 1
-        await self._note(progress)
         progress.problem = ""
         progress.due = next_after(schedule, due)
 
@@ -176,9 +174,9 @@ class Scheduler:
         progress.problem = problem
 
 
-def _payload(schedule: Schedule, name: str, stamp: str) -> bytes:
+def _payload(schedule: Schedule, name: str, stamp: str) -> str:
     if not schedule.envelope:
-        return schedule.payload.encode()
+        return schedule.payload
     head = {
         "schema": "hanzo.mq.v1",
         "id": name,
@@ -187,7 +185,7 @@ def _payload(schedule: Schedule, name: str, stamp: str) -> bytes:
         "timestamp": stamp,
     }
     # What is sent stays as it is written.
-    return f'{json.dumps(head)[:-1]}, "data": {schedule.payload}}}'.encode()
+    return f'{json.dumps(head)[:-1]}, "data": {schedule.payload}}}'
 
 
 def _spec(schedule: Schedule) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 DEFAULT_LISTEN = "127.0.0.1:8055"
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
-DEFAULT_BROKER_NAME = "mq9"
 # Given by the environment, which other users of the machine cannot read.
 PASSWORD_VARIABLE = "MQ9_MANAGE_PASSWORD"
 POSTGRES_VARIABLE = "MQ9_MANAGE_POSTGRES"
@@ -34,8 +33,9 @@ class Settings:
     audit_file: Path | None = None
     postgres: str = field(default="", repr=False)
     """The URL of a database that dead letters are copied to; empty: to none."""
-    broker_name: str = DEFAULT_BROKER_NAME
-    """What tells this broker's letters from those of others in the same database."""
+    broker_name: str = ""
+    """What tells this broker's letters from those of others in the same database; empty: its store
+    does."""
     schedules: str = ""
     """What is sent at set times, as JSON; empty: nothing."""
     tls_ca: Path | None = None
@@ -107,9 +107,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--broker-name",
-        default=DEFAULT_BROKER_NAME,
+        default="",
         metavar="NAME",
-        help="tells brokers apart that share such a database (default: %(default)s)",
+        help="the broker's name in such a database (default: one that no other broker has there)",
     )
     parser.add_argument("--until-stdin-ends", action="store_true", help=argparse.SUPPRESS)
 

@@ -30,6 +30,8 @@ class Grant:
 
     user: str
     rules: PermissionRules | None = None
+    own: bool = False
+    """It is a part of the broker: clients are counted without it."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class Authenticator:
     def _own(self, connect: ConnectOptions) -> Grant | None:
         """The process that the server itself has started: its password is known to nobody else."""
         good = self._passwords.compare(self._passwords.own, connect.password)
-        return Grant(OWN_USER, _OWN_RULES) if good else None
+        return Grant(OWN_USER, _OWN_RULES, own=True) if good else None
 
     async def settle(self, pending: HashNeeded, address: str = "") -> Grant | None:
         """The decision that took a hash, for a client of this address; may raise CrowdedError."""

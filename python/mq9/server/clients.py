@@ -82,16 +82,17 @@ class ClosedClient:
 
 
 class Clients:
-    """All clients of a server."""
+    """All clients of a server; parts of the broker that connect to it are open, and no clients."""
 
     def __init__(self, remembered: int = _REMEMBERED) -> None:
         self.open: dict[int, Session] = {}
         self.closed: deque[ClosedClient] = deque(maxlen=remembered)
         self.reasons: Counter[str] = Counter()
+        self._own: set[int] = set()
         self._nobody: asyncio.Event | None = None
 
     def __len__(self) -> int:
-        return len(self.open)
+        return len(self.open) - len(self._own)
 
     def __iter__(self) -> Iterator[Session]:
         return iter(tuple(self.open.values()))
@@ -100,12 +101,26 @@ class Clients:
         """A client has come."""
         self.open[session.facts.cid] = session
 
+    def set_own(self, session: Session, own: bool) -> None:
+        """It is a part of the broker, or it is a client."""
+        if own:
+            self._own.add(session.facts.cid)
+        else:
+            self._own.discard(session.facts.cid)
+
+    def listed(self) -> list[Session]:
+        """The clients that are connected."""
+        return [session for cid, session in self.open.items() if cid not in self._own]
+
     def remove(self, session: Session, left: ClosedClient) -> None:
         """A client has left."""
         if self.open.pop(session.facts.cid, None) is None:
             return
-        self.closed.append(left)
-        self.reasons[left.reason] += 1
+        if session.facts.cid in self._own:
+            self._own.remove(session.facts.cid)
+        else:
+            self.closed.append(left)
+            self.reasons[left.reason] += 1
         if not self.open and self._nobody is not None:
             self._nobody.set()
             self._nobody = None

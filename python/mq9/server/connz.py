@@ -93,7 +93,7 @@ def _state(text: str) -> str:
 def _clients(running: Running, state: str) -> list[ClientRecord]:
     clients: list[ClientRecord] = []
     if state != "closed":
-        clients += running.clients.open.values()
+        clients += running.clients.listed()
     if state != "open":
         clients += running.clients.closed
     return clients

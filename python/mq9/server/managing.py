@@ -149,7 +149,8 @@ class Managing:
             command += ["--series", name]
         letters = server.dead_letters
         if letters is not None and not _missing(_NEEDED_FOR_POSTGRES):
-            command += ["--postgres", "--broker-name", letters.broker]
+            command += ["--postgres"]
+            command += ["--broker-name", letters.broker] if letters.broker else []
         return command
 
 

@@ -206,11 +206,13 @@ class Session:
                 permissions=self._running.settings.permissions.of(grant.rules),
                 # JSON can escape half of a surrogate pair.
                 name=said.name.encode("utf-8", "replace").decode(),
+                own=grant.own,
             )
 
     def _granted(self, grant: Grant) -> None:
         self.grant = grant
         self.facts.user = grant.user
+        self._running.clients.set_own(self, grant.own)
         # A name that was not proven is nobody's.
         proven = self._running.settings.authenticator.required
         self.connection.set_user(grant.user if proven and grant.user else None)

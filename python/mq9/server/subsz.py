@@ -41,7 +41,8 @@ async def subsz(running: Running, query: Mapping[str, str]) -> dict[str, Any]:
         return document
     account = {"account": "$G", "account_tag": "$G"}
     page: list[dict[str, Any]] = []
-    async for some in subscriptions(running, list(running.clients.open)):
+    cids = [client.facts.cid for client in running.clients.listed()]
+    async for some in subscriptions(running, cids):
         for subscription in some:
             if test and not matches(subscription.subject, test):
                 continue

@@ -78,7 +78,7 @@ impl Connection {
     }
 
     /// Lets the client in; input that was held goes on.
-    #[pyo3(signature = (*, verbose, pedantic, echo, headers, no_responders, permissions, name))]
+    #[pyo3(signature = (*, verbose, pedantic, echo, headers, no_responders, permissions, name, own))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn accept(
         &self,
@@ -89,10 +89,12 @@ impl Connection {
         no_responders: bool,
         permissions: Option<&Permissions>,
         name: &str,
+        own: bool,
     ) {
         let permissions = permissions.map(|rules| Arc::clone(&rules.0));
         let name = name.into();
-        let terms = Terms { verbose, pedantic, echo, headers, no_responders, name, permissions };
+        let terms =
+            Terms { verbose, pedantic, echo, headers, no_responders, name, own, permissions };
         let cid = self.cid;
         self.runtime.order(move |pump, now| pump.accept(cid, terms, now));
     }

@@ -1,7 +1,7 @@
 //! Dead letters that go back where they came from.
 
 use mq9_core::error::Error;
-use mq9_core::jetstream::stream_of_subject;
+use mq9_core::jetstream::{level_of_letter, stream_of_subject};
 use mq9_core::store::{Publish, Send};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -59,6 +59,7 @@ pub fn send_letter_back(
         let Some(to) = stream_of_subject(store, &subject, &near) else { return Ok(None) };
         let publish = Publish {
             subject: &subject,
+            level: level_of_letter(store, to, &headers, &payload),
             headers: &headers,
             payload: &payload,
             ..Publish::default()

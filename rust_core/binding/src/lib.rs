@@ -18,6 +18,7 @@ mod fetching;
 mod json;
 mod letters;
 mod messages;
+mod noted;
 mod panics;
 mod policy_changes;
 mod sockets;
@@ -58,6 +59,8 @@ mod _core {
     use super::letters::{dead_counts, send_back, send_letter_back};
     #[pymodule_export]
     use super::messages::{Completion, Message, NewMessage, Waiting};
+    #[pymodule_export]
+    use super::noted::send_noted;
     #[pymodule_export]
     use super::panics::end_process_on_panic;
     #[pymodule_export]

@@ -3,9 +3,9 @@
 //! | bytes  | field                                                         |
 //! | ------ | ------------------------------------------------------------- |
 //! | 8      | wall time of creation, in ms                                  |
-//! | 8      | the first message it has not looked at                        |
+//! | 8      | it has looked at no message from here on                      |
 //! | 8      | deliveries so far                                             |
-//! | 8      | the number of the last message given, or of the one before    |
+//! | 8      | the highest number of a message given, or of the one before   |
 //! | 8, 8   | floor: delivery, message                                      |
 //! | 2, n   | its policy                                                    |
 //! | 2, n   | its configuration, UTF-8                                      |
@@ -15,11 +15,13 @@
 //! | 20 × n | these: `msg_id` (8), number of the delivery (8), count (4)    |
 //! | 4      | number of those that were returned                            |
 //! | 16 × n | these: `msg_id` (8), wall time at which it comes back (8)     |
+//! | 80     | where it has looked further in some levels than in others:    |
+//! |        | the first message of each that it has not looked at           |
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Consumer, ConsumerPolicy, Out, Position};
-use crate::mailbox::ById;
+use crate::mailbox::{ById, LEVELS, Level};
 use crate::wire::bytes::{Put, Reader};
 use crate::wire::op::MAX_ID;
 
@@ -30,9 +32,15 @@ pub struct ConsumerSnapshot {
     early: BTreeSet<u64>,
     out: ById<Out>,
     returned: BTreeMap<u64, u64>,
+    cursors: Option<[u64; LEVELS]>,
 }
 
 impl ConsumerSnapshot {
+    /// Whether it had looked further in some level than in another.
+    pub fn is_uneven(&self) -> bool {
+        self.cursors.is_some()
+    }
+
     /// Appends the consumer.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.fixed);
@@ -50,6 +58,9 @@ impl ConsumerSnapshot {
         for (msg_id, due_ms) in &self.returned {
             out.put_u64(*msg_id);
             out.put_u64(*due_ms);
+        }
+        for cursor in self.cursors.iter().flatten() {
+            out.put_u64(*cursor);
         }
     }
 }
@@ -73,7 +84,8 @@ impl Consumer {
         fixed.put_medium(&policy);
         fixed.put_medium(self.config.as_bytes());
         let (early, out, returned) = (self.early.clone(), self.out.clone(), self.returned.clone());
-        ConsumerSnapshot { fixed, early, out, returned }
+        let cursors = self.is_uneven().then_some(self.cursors);
+        ConsumerSnapshot { fixed, early, out, returned, cursors }
     }
 
     /// The consumer that these bytes are, all of them. `Ok(None)` if they are not what [`ConsumerSnapshot::encode`]
@@ -106,7 +118,8 @@ impl Consumer {
                 return None;
             }
             // Whoever opens the store says when it comes back.
-            self.out.insert(msg_id, Out { number, count, back: 0 });
+            // Its level is read from its stream then, too.
+            self.out.insert(msg_id, Out { number, count, level: Level::NORMAL, back: 0 });
             self.redelivered += usize::from(count > 1);
             self.begin_wait(msg_id, 0);
         }
@@ -114,6 +127,14 @@ impl Consumer {
             let (msg_id, due_ms) = (from.u64()?, from.u64()?);
             self.out.get(msg_id)?;
             self.returned.insert(msg_id, due_ms);
+        }
+        if !self.out.iter().map(|(_, out)| out.number).is_sorted() {
+            self.numbers = Some(self.out.iter().map(|(_, out)| out.number).collect());
+        }
+        if !from.is_empty() {
+            for cursor in &mut self.cursors {
+                *cursor = from.u64().filter(|msg_id| *msg_id < MAX_ID)?;
+            }
         }
         Some(())
     }

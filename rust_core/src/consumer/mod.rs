@@ -15,7 +15,7 @@ pub use codec::ConsumerSnapshot;
 pub use policy::{AckPolicy, ConsumerPolicy, MAX_POLICY, MAX_TEXT};
 
 use self::finished::{End, Finished};
-use crate::mailbox::{ById, SubjectIx};
+use crate::mailbox::{ById, LEVELS, Level, SubjectIx};
 use crate::nats;
 
 /// Where a consumer stands: a number of its own deliveries, and one of the stream. Both count from 1.
@@ -34,12 +34,17 @@ struct Out {
     number: u64,
     /// How often it was delivered.
     count: u32,
-    /// When it comes back, by the monotonic clock; from [`QUEUED`] on its place among those that have.
+    /// Its level.
+    level: Level,
+    /// When it comes back, by the monotonic clock; from [`QUEUED`] on its place among those that have: its level, and
+    /// which of that it is.
     back: u64,
 }
 
 /// From here on it is no deadline: it waits to be given again.
 const QUEUED: u64 = 1 << 63;
+/// Where the level stands in such a place.
+const LEVEL_SHIFT: u32 = 56;
 
 /// What is remembered of a subject: nothing, or whether it is wanted.
 const UNKNOWN: u8 = 0;
@@ -57,16 +62,20 @@ pub struct Consumer {
     pub created_ms: u64,
     /// How many requests wait for messages.
     pub waiting: usize,
-    /// The first message it has not looked at.
+    /// It has looked at no message from here on.
     next: u64,
+    /// The first message of each level that it has not looked at: `next`, unless others were more urgent.
+    cursors: [u64; LEVELS],
     /// Messages before that which it is given first.
     early: BTreeSet<u64>,
     /// Deliveries so far.
     given: u64,
-    /// The number of the last message that was given for the first time, or of the one before its start.
+    /// The highest number of a message that was given, or that of the one before its start.
     last: u64,
     floor: Position,
     out: ById<Out>,
+    /// The numbers of their deliveries, once these are in another order than the messages.
+    numbers: Option<BTreeSet<u64>>,
     /// Those of them that were delivered more than once.
     redelivered: usize,
     /// Messages that were delivered more than once and given up, and are still stored. Volatile.
@@ -103,17 +112,19 @@ impl Consumer {
             created_ms,
             waiting: 0,
             next,
+            cursors: [next; LEVELS],
             early,
             given: 0,
             last: start,
             floor: Position { consumer: 0, stream: start },
             out: ById::default(),
+            numbers: None,
             redelivered: 0,
             given_up: BTreeSet::new(),
             pending: 0,
             back: BTreeSet::new(),
             queued: 0,
-            next_place: QUEUED,
+            next_place: 0,
             returned: BTreeMap::new(),
             holders: BTreeMap::new(),
             finished: Finished::default(),
@@ -133,7 +144,7 @@ impl Consumer {
         Position { consumer: self.given, stream: self.last }
     }
 
-    /// Everything up to here is done with.
+    /// Everything up to here that it was given is done with.
     pub fn floor(&self) -> Position {
         self.floor
     }
@@ -163,9 +174,24 @@ impl Consumer {
         self.queued
     }
 
-    /// The first message that it has not looked at.
+    /// It has looked at no message from here on.
     pub fn next(&self) -> u64 {
         self.next
+    }
+
+    /// The first message of a level that it has not looked at.
+    pub fn next_in(&self, level: Level) -> u64 {
+        self.cursors[level.index()]
+    }
+
+    /// Whether it has looked further in some level than in another.
+    pub fn is_uneven(&self) -> bool {
+        self.cursors.iter().any(|cursor| *cursor != self.next)
+    }
+
+    /// Whether it has not looked at a message of this level.
+    pub fn is_new(&self, level: Level, msg_id: u64) -> bool {
+        msg_id >= self.next_in(level)
     }
 
     /// The message before [`Consumer::next`] that is the next to be given.
@@ -173,9 +199,18 @@ impl Consumer {
         self.early.first().copied()
     }
 
-    /// There is nothing for it before `next`.
-    pub fn pass_over(&mut self, next: u64) {
-        self.next = self.next.max(next);
+    /// There is nothing for it before `next` in this level; in none of them, without a level.
+    pub fn pass_over(&mut self, level: Option<Level>, next: u64) {
+        match level {
+            Some(level) => {
+                let cursor = &mut self.cursors[level.index()];
+                *cursor = next.max(*cursor);
+            }
+            None => {
+                self.next = self.next.max(next);
+                self.cursors = self.cursors.map(|cursor| cursor.max(next));
+            }
+        }
     }
 
     /// How often a message that is out was delivered.
@@ -188,6 +223,11 @@ impl Consumer {
         self.out.get(msg_id).map(|out| out.number)
     }
 
+    /// The level of a message that is out.
+    pub fn level(&self, msg_id: u64) -> Option<Level> {
+        self.out.get(msg_id).map(|out| out.level)
+    }
+
     /// The messages that are out among these.
     pub fn out_within(&self, first: u64, len: u64) -> Vec<u64> {
         let within = self.out.iter_from(first).map(|(id, _)| id);
@@ -197,6 +237,11 @@ impl Consumer {
     /// Whether it has not done with a message, though it is before what it will look at.
     pub fn has_before_it(&self, msg_id: u64) -> bool {
         self.out.get(msg_id).is_some() || self.early.contains(&msg_id)
+    }
+
+    /// Whether a message is for it, and it has not done with it.
+    pub fn needs(&mut self, msg_id: u64, ix: SubjectIx, subject: &str) -> bool {
+        (msg_id >= self.next || self.has_before_it(msg_id)) && self.wants(ix, subject)
     }
 
     /// The messages that it is given first.
@@ -241,8 +286,13 @@ impl Consumer {
     }
 
     /// A message has gone from the stream: whoever had it has done with it. True if it was out.
-    pub fn note_removed(&mut self, msg_id: u64, ix: SubjectIx, subject: &str) -> bool {
-        if self.early.remove(&msg_id) || (msg_id >= self.next && self.wants(ix, subject)) {
+    pub fn note_removed(
+        &mut self,
+        (level, msg_id): (Level, u64),
+        ix: SubjectIx,
+        subject: &str,
+    ) -> bool {
+        if self.early.remove(&msg_id) || (self.is_new(level, msg_id) && self.wants(ix, subject)) {
             self.pending = self.pending.saturating_sub(1);
         }
         self.apply_done(msg_id)
@@ -252,19 +302,23 @@ impl Consumer {
     pub fn apply_purged(&mut self, next: u64) {
         self.early.clear();
         self.out = ById::default();
+        self.numbers = None;
         (self.redelivered, self.queued, self.pending) = (0, 0, 0);
         self.back.clear();
         self.returned.clear();
         self.holders.clear();
         self.given_up.clear();
         self.finished = Finished::default();
-        self.next = self.next.max(next);
+        // Short names of subjects begin anew.
+        self.wanted.clear();
+        self.pass_over(None, next);
         self.last = self.next;
         self.floor = self.delivered();
     }
 
-    /// A message was given to it for the n-th time; if it must be acknowledged, it comes back at `deadline_ms`.
-    pub fn apply_given(&mut self, msg_id: u64, count: u32, deadline_ms: u64) {
+    /// A message was given to it for the n-th time; if it must be acknowledged, it comes back at `deadline_ms`. Without a
+    /// level it is not there any more.
+    pub fn apply_given(&mut self, msg_id: u64, level: Option<Level>, count: u32, deadline_ms: u64) {
         self.given += 1;
         self.returned.remove(&msg_id);
         self.holders.remove(&msg_id);
@@ -277,17 +331,27 @@ impl Consumer {
             return;
         }
         self.pending = self.pending.saturating_sub(1);
-        self.last = msg_id + 1;
-        if msg_id >= self.next {
-            self.next = msg_id + 1;
-        } else {
-            self.early.remove(&msg_id);
+        let is_behind = msg_id < self.last.saturating_sub(1);
+        self.last = self.last.max(msg_id + 1);
+        self.floor.stream = self.floor.stream.min(msg_id);
+        self.early.remove(&msg_id);
+        self.next = self.next.max(msg_id + 1);
+        if level.is_some() {
+            self.pass_over(level, msg_id + 1);
         }
         if self.policy.ack == AckPolicy::None {
             self.floor = self.delivered();
             return;
         }
-        self.out.insert(msg_id, Out { number: self.given, count, back });
+        self.out.insert(
+            msg_id,
+            Out { number: self.given, count, level: level.unwrap_or_default(), back },
+        );
+        if is_behind && self.numbers.is_none() {
+            self.numbers = Some(self.out.iter().map(|(_, out)| out.number).collect());
+        } else if let Some(numbers) = &mut self.numbers {
+            numbers.insert(self.given);
+        }
         self.redelivered += usize::from(count > 1);
         self.begin_wait(msg_id, back);
     }
@@ -329,7 +393,12 @@ impl Consumer {
         match self.out.iter().next() {
             None => self.floor = self.delivered(),
             Some((first, next)) if out.number == self.floor.consumer + 1 => {
-                self.floor = Position { consumer: next.number - 1, stream: first };
+                let least = self.numbers.as_ref().and_then(|numbers| numbers.first().copied());
+                let number = least.unwrap_or(next.number);
+                self.floor = Position { consumer: number - 1, stream: first };
+            }
+            Some((first, _)) if self.numbers.is_some() && msg_id < first => {
+                self.floor.stream = first;
             }
             Some(_) => {}
         }
@@ -353,6 +422,12 @@ impl Consumer {
     fn take(&mut self, msg_id: u64) -> Option<Out> {
         let out = self.out.remove(msg_id)?;
         self.redelivered -= usize::from(out.count > 1);
+        if let Some(numbers) = &mut self.numbers {
+            numbers.remove(&out.number);
+        }
+        if self.out.is_empty() {
+            self.numbers = None;
+        }
         self.returned.remove(&msg_id);
         let holder = self.holders.remove(&msg_id);
         if out.count > 1 {
@@ -382,13 +457,15 @@ impl Consumer {
         self.returned.contains_key(&msg_id)
     }
 
-    /// A message that is out has come back, behind those that have already; false if it is not out.
+    /// A message that is out has come back, behind those of its level that have already; false if it is not out.
     pub fn come_back(&mut self, msg_id: u64) -> bool {
-        if self.out.get(msg_id).is_some_and(|out| out.back >= QUEUED) {
+        let Some(out) = self.out.get(msg_id) else { return false };
+        if out.back >= QUEUED {
             return true;
         }
+        let level = (out.level.index() as u64) << LEVEL_SHIFT;
         self.next_place += 1;
-        self.set_back(msg_id, self.next_place - 1)
+        self.set_back(msg_id, QUEUED + level + self.next_place - 1)
     }
 
     fn set_back(&mut self, msg_id: u64, back: u64) -> bool {
@@ -420,25 +497,29 @@ impl Consumer {
         self.out.get(msg_id).is_some_and(|out| out.back >= QUEUED)
     }
 
-    /// Messages to be given again, in their order.
+    /// Messages to be given again: the most urgent first, those of a level as they came back.
     pub fn all_again(&self) -> impl Iterator<Item = u64> + '_ {
         self.back.range((QUEUED, 0)..).map(|&(_, msg_id)| msg_id)
     }
 
-    /// After a recovery: forgets what is out of messages that are not there, and lets the rest come back then, or when
-    /// whoever returned it said.
+    /// After a recovery: forgets what is out of messages that are not there and so have no level, and lets the rest come
+    /// back then, or when whoever returned it said.
     pub fn recover(
         &mut self,
-        is_there: impl Fn(u64) -> bool,
+        level_of: impl Fn(u64) -> Option<Level>,
         deadline_ms: u64,
         wall_to_mono: impl Fn(u64) -> u64,
     ) {
         let all: Vec<u64> = self.out.iter().map(|(msg_id, _)| msg_id).collect();
         for msg_id in all {
+            let Some(level) = level_of(msg_id) else {
+                self.apply_done(msg_id);
+                continue;
+            };
+            if let Some(out) = self.out.get_mut(msg_id) {
+                out.level = level;
+            }
             match self.returned.get(&msg_id) {
-                _ if !is_there(msg_id) => {
-                    self.apply_done(msg_id);
-                }
                 Some(due_ms) => {
                     self.set_deadline(msg_id, wall_to_mono(*due_ms));
                 }
@@ -447,7 +528,7 @@ impl Consumer {
                 }
             }
         }
-        self.early.retain(|msg_id| is_there(*msg_id));
+        self.early.retain(|msg_id| level_of(*msg_id).is_some());
     }
 
     /// How much a snapshot copies.
@@ -469,7 +550,17 @@ impl Consumer {
         assert_eq!(self.queued, queued, "messages to be given again");
         assert_eq!(self.redelivered, redelivered, "messages given again");
         assert_eq!(self.back.len(), self.out.len(), "deadlines, and what is to be given again");
-        assert!(self.back.last().is_none_or(|last| last.0 < self.next_place), "places");
+        for (place, msg_id) in self.back.range((QUEUED, 0)..) {
+            let (level, place) =
+                ((place - QUEUED) >> LEVEL_SHIFT, place & ((1 << LEVEL_SHIFT) - 1));
+            let right = self.out.get(*msg_id).map(|out| out.level.index() as u64);
+            assert!(right == Some(level) && place < self.next_place, "the place of {msg_id}");
+        }
+        let numbers: BTreeSet<u64> = self.out.iter().map(|(_, out)| out.number).collect();
+        match &self.numbers {
+            Some(kept) => assert_eq!(*kept, numbers, "numbers of deliveries"),
+            None => assert!(self.out.iter().map(|(_, out)| out.number).is_sorted(), "their order"),
+        }
         for msg_id in self.returned.keys().chain(self.holders.keys()) {
             assert!(self.out.get(*msg_id).is_some(), "{msg_id} is not out");
         }

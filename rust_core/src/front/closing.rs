@@ -31,6 +31,7 @@ impl Front {
         if let Some(slot) = self.conns.get_mut(id as usize)
             && let Some(conn) = slot.take()
         {
+            self.forget_own(id, &conn.stats());
             self.by_cid.remove(&conn.cid);
             self.free.push(id);
         }

@@ -42,6 +42,8 @@ pub struct Terms {
     pub no_responders: bool,
     /// What it calls itself.
     pub name: Box<str>,
+    /// A part of the broker itself, which does not count as a client.
+    pub own: bool,
     /// What it may publish and subscribe to; everything if absent.
     pub permissions: Option<Arc<Permissions>>,
 }
@@ -56,6 +58,7 @@ impl Default for Terms {
             headers: false,
             no_responders: false,
             name: Box::default(),
+            own: false,
             permissions: None,
         }
     }

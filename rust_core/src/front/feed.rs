@@ -65,11 +65,13 @@ impl Front {
         let Phase::Deciding { asked } = conn.phase else { return };
         conn.phase = Phase::Open;
         let again = std::mem::replace(&mut conn.connected, true);
+        let own = terms.own;
         conn.terms = terms;
         conn.route = Default::default();
         conn.filtered = false;
         let confirm = asked && conn.terms.verbose;
         let greeted = conn.ping.is_some();
+        self.set_own(id, own);
         self.cancel_deadline(id);
         if greeted && !again {
             // The first sign of life is asked for some time after CONNECT, not after the greeting.

@@ -11,6 +11,7 @@ mod conn;
 mod deliver;
 mod feed;
 mod output;
+mod own;
 mod permissions;
 mod protocol_log;
 mod publish;
@@ -268,7 +269,7 @@ impl Request {
     }
 }
 
-/// Counters over all connections, past ones included.
+/// Counters over all connections of clients, past ones included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Connections ever opened.
@@ -322,6 +323,7 @@ pub struct Front {
     now_us: u64,
     random: u64,
     totals: Totals,
+    own: own::Own,
     /// Space that every delivery needs for a moment.
     line: Vec<u8>,
     body: Vec<u8>,
@@ -358,6 +360,7 @@ impl Front {
             now_us,
             random: seed | 1,
             totals: Totals::default(),
+            own: own::Own::default(),
             line: Vec::new(),
             body: Vec::new(),
             exhausted: Vec::new(),
@@ -435,16 +438,6 @@ impl Front {
     /// Connections that are open.
     pub fn connections(&self) -> usize {
         self.conns.len() - self.free.len()
-    }
-
-    /// Subscriptions of all clients.
-    pub fn subscriptions(&self) -> usize {
-        self.router.len()
-    }
-
-    /// Counters over all connections.
-    pub fn totals(&self) -> Totals {
-        self.totals
     }
 
     /// Counters of one connection.

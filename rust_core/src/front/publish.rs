@@ -273,18 +273,20 @@ impl Front {
         handler: &mut dyn Handler,
     ) -> bool {
         let Some(conn) = self.conn_mut(id) else { return false };
-        let (subject, reply) = (message.subject, message.reply);
-        let (headers, payload) = message.content().split_at(message.headers);
-        let call = Call { cid: conn.cid, subject, reply, headers, payload };
+        let (cid, subject, reply) = (conn.cid, message.subject, message.reply);
+        let call = || {
+            let (headers, payload) = message.content().split_at(message.headers);
+            Call { cid, subject, reply, headers, payload }
+        };
         if JETSTREAM.iter().any(|start| subject.starts_with(start)) {
-            return handler.jetstream(&call, self) != Handled::Unknown;
+            return handler.jetstream(&call(), self) != Handled::Unknown;
         }
         let version = handler.streams_version();
         if conn.stream.0 != version {
             conn.stream = (version, handler.stream_of(subject));
         }
         let Some(stream) = conn.stream.1 else { return false };
-        handler.store_in(stream, &call);
+        handler.store_in(stream, &call());
         true
     }
 

@@ -10,9 +10,6 @@ use crate::router::{SubId, Subscription};
 /// How many bytes of output may wait for a client before its readers wait too.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// Most bytes that two lengths take in the line of a message.
-const SIZES_BYTES: usize = 44;
-
 /// A client wants to be fed.
 #[derive(Clone, Copy)]
 pub struct Subscribing<'a> {
@@ -237,22 +234,26 @@ impl Front {
         let (mut count, mut bytes) = (0, 0);
         let mut logged = Vec::new();
         let logging = self.logging;
+        // Neighbours mostly have the same lengths: those are written anew only when they change.
+        let (stem, mut lengths) = (line.len(), None);
         if let Some(output) = self.output_of(id) {
             for (headers, body) in messages {
                 let body = if with_headers { body } else { &body[headers..] };
                 let size = body.len() - 2;
-                let start = output.len();
-                output.reserve(line.len() + SIZES_BYTES + body.len());
-                output.extend_from_slice(&line);
-                if with_headers {
-                    output.extend_from_slice(nats::Number::new(headers as u64).as_bytes());
-                    output.push(b' ');
+                if lengths.replace((headers, size)) != Some((headers, size)) {
+                    line.truncate(stem);
+                    if with_headers {
+                        line.extend_from_slice(nats::Number::new(headers as u64).as_bytes());
+                        line.push(b' ');
+                    }
+                    line.extend_from_slice(nats::Number::new(size as u64).as_bytes());
+                    line.extend_from_slice(b"\r\n");
                 }
-                output.extend_from_slice(nats::Number::new(size as u64).as_bytes());
-                output.extend_from_slice(b"\r\n");
                 if logging {
-                    logged.push(output[start..].to_vec());
+                    logged.push(line.clone());
                 }
+                output.reserve(line.len() + body.len());
+                output.extend_from_slice(&line);
                 output.extend_from_slice(body);
                 (count, bytes) = (count + 1, bytes + size as u64);
             }

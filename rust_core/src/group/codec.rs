@@ -139,7 +139,7 @@ impl Group {
                 }
                 _ => return None,
             };
-            group.deliver(delivered, member, None);
+            group.deliver(std::iter::once(delivered), member, None);
         }
         (ids.len() == members.len()).then_some(group)
     }

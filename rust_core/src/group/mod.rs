@@ -29,6 +29,8 @@ mod slab;
 
 use std::collections::BTreeSet;
 
+use smallvec::SmallVec;
+
 use crate::mailbox::{ById, LEVELS, Level};
 
 use lease::{LeaseId, Leases};
@@ -133,9 +135,7 @@ impl Group {
         let lease = hold.map(|hold| self.leases.open(hold.until_mono_ms, Some(hold.conn)));
         let (held, gone) = if keeps { Default::default() } else { self.members.take_batch(member) };
         self.forget_gone(gone);
-        for delivered in deliveries {
-            self.deliver(delivered, Some(member), lease);
-        }
+        self.deliver(deliveries, Some(member), lease);
         if keeps {
             let deliveries = &self.deliveries;
             self.members.compact(member, |(seq, msg_id)| {
@@ -155,26 +155,26 @@ impl Group {
     /// The record of these deliveries is lost, as later ones show: the messages go to whoever asks, and
     /// are not passed over.
     pub fn recover_deliveries(&mut self, deliveries: impl IntoIterator<Item = Delivered>) {
-        for delivered in deliveries {
-            self.deliver(delivered, None, None);
-        }
+        self.deliver(deliveries.into_iter(), None, None);
     }
 
     /// These messages are done with, in any order; others than pending ones are passed over. Returns
     /// how many were pending.
     pub fn apply_acked(&mut self, msg_ids: impl IntoIterator<Item = u64>) -> usize {
-        let mut confirmed = 0;
-        let mut untrimmed: Option<MemberId> = None;
-        for msg_id in msg_ids {
-            let Some(delivery) = self.deliveries.remove(msg_id) else { continue };
-            confirmed += 1;
-            self.let_go(msg_id, &delivery);
-            if untrimmed != delivery.member {
-                self.trim(untrimmed);
-                untrimmed = delivery.member;
-            }
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        let before = deliveries.len();
+        let mut untrimmed: SmallVec<[MemberId; 1]> = SmallVec::new();
+        for run in ranges::runs_of(msg_ids) {
+            deliveries.remove_range(run, |msg_id, delivery| {
+                self.let_go(msg_id, &delivery);
+                untrimmed.extend(delivery.member.filter(|member| untrimmed.last() != Some(member)));
+            });
         }
-        self.trim(untrimmed);
+        let confirmed = before - deliveries.len();
+        self.deliveries = deliveries;
+        for member in untrimmed {
+            self.trim(Some(member));
+        }
         confirmed
     }
 
@@ -332,6 +332,14 @@ impl Group {
         self.deliveries.get(msg_id).map(|delivery| self.view(msg_id, delivery))
     }
 
+    /// Those of these messages that are delivered and not yet acknowledged.
+    pub fn pending_of(&self, msg_ids: impl IntoIterator<Item = u64>) -> impl Iterator<Item = u64> {
+        ranges::runs_of(msg_ids).flat_map(|run| {
+            let from = self.deliveries.iter_from(run.start).map(|(msg_id, _)| msg_id);
+            from.take_while(move |msg_id| *msg_id < run.end)
+        })
+    }
+
     /// All messages delivered and not yet acknowledged, in the order of their last delivery.
     pub fn all_pending(&self) -> impl Iterator<Item = Pending<'_>> {
         let mut ordered: Vec<_> = self.deliveries.iter().collect();
@@ -352,27 +360,38 @@ impl Group {
         self.deliveries.get(msg_id).is_some_and(|d| d.seq == seq && d.member == Some(member))
     }
 
-    /// Records one delivery, in place of an earlier one of the same message.
-    fn deliver(&mut self, it: Delivered, member: Option<MemberId>, lease: Option<LeaseId>) {
-        let Delivered { level, msg_id, count } = it;
-        let seq = self.next_seq;
-        self.next_seq += 1;
-        let cursor = &mut self.cursors[level.index()];
-        *cursor = (*cursor).max(msg_id.saturating_add(1));
-        let delivery = Delivery { seq, count, member, lease, level };
-        let earlier = self.deliveries.insert(msg_id, delivery);
+    /// Records deliveries, in place of earlier ones of the same messages.
+    fn deliver(
+        &mut self,
+        all: impl Iterator<Item = Delivered>,
+        member: Option<MemberId>,
+        lease: Option<LeaseId>,
+    ) {
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        let mut replaced = Vec::new();
+        let new = all.map(|Delivered { level, msg_id, count }| {
+            let seq = self.next_seq;
+            self.next_seq += 1;
+            let cursor = &mut self.cursors[level.index()];
+            *cursor = (*cursor).max(msg_id.saturating_add(1));
+            if let Some(member) = member {
+                self.members.receive(member, seq, msg_id);
+            }
+            match lease {
+                Some(lease) => self.leases.add(lease, msg_id),
+                None => drop(self.available.insert((level, msg_id))),
+            }
+            (msg_id, Delivery { seq, count, member, lease, level })
+        });
+        deliveries.insert_all(new, |msg_id, earlier| replaced.push((msg_id, earlier)));
+        self.deliveries = deliveries;
         // The new holds come before the old ones go, or a member or lease in both would end between.
-        if let Some(member) = member {
-            self.members.receive(member, seq, msg_id);
-        }
-        if let Some(lease) = lease {
-            self.leases.add(lease, msg_id);
-        }
-        if let Some(earlier) = earlier {
+        for (msg_id, earlier) in replaced {
             self.let_go(msg_id, &earlier);
-        }
-        if lease.is_none() {
-            self.available.insert((level, msg_id));
+            if let Some(delivery) = self.deliveries.get(msg_id).filter(|d| d.lease.is_none()) {
+                // It went with the earlier one.
+                self.available.insert((delivery.level, msg_id));
+            }
         }
     }
 

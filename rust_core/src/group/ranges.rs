@@ -46,6 +46,19 @@ pub fn encode_ids(ids: impl IntoIterator<Item = u64>, out: &mut Vec<u8>) {
     encode_runs(ids.into_iter().map(|msg_id| ((), msg_id)), out, |(), _| {});
 }
 
+/// Consecutive ids as ranges, in the order they are given.
+pub fn runs_of(ids: impl IntoIterator<Item = u64>) -> impl Iterator<Item = std::ops::Range<u64>> {
+    let mut ids = ids.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let first = ids.next()?;
+        let mut end = first.saturating_add(1);
+        while ids.next_if_eq(&end).is_some() {
+            end = end.saturating_add(1);
+        }
+        Some(first..end)
+    })
+}
+
 /// Bytes of a single encoded id.
 pub const ONE_ID: usize = 4 + ID_RUN_LEN;
 

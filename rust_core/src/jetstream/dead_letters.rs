@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::consumer_config::{Ack, ConsumerConfig};
 use super::error::ApiError;
+use super::priority;
 use super::{JetStream, Served, StreamConfig};
 use crate::consumer::MAX_TEXT;
 use crate::front::{Call, Listeners};
@@ -48,7 +49,7 @@ fn refused(why: String) -> ApiError {
     ApiError { code: 400, err_code: 10012, description: why.into() }
 }
 
-fn nowhere(subject: &str) -> String {
+pub(super) fn nowhere(subject: &str) -> String {
     format!("no stream has the subject {subject}")
 }
 
@@ -131,12 +132,14 @@ impl JetStream {
         let own = store.subject_of(key, msg_id)?;
         let subject = format!("{prefix}.{own}");
         let is_letter = own.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'));
-        let to = match self.stream_of(subject.as_bytes()).and_then(|ix| self.get(ix)) {
+        let served = self.stream_of(subject.as_bytes()).and_then(|ix| self.get(ix));
+        let keeps_level = served.is_some_and(|to| priority::is_asked(&to.config.metadata));
+        let to = match served {
             _ if is_letter => Err("it is a dead letter already".to_owned()),
             Some(served) => Ok(served.key),
             None => Err(nowhere(&subject)),
         };
-        Some(Grave { to, subject })
+        Some(Grave { to, subject, keeps_level })
     }
 
     /// Messages that were delivered as often as allowed become dead letters, some at a time. Says whether there are more.

@@ -11,16 +11,14 @@ use serde::{Deserialize, Deserializer};
 
 use super::duration::parse_time_ms;
 use super::error::{self, ApiError};
+use crate::mailbox::Level;
 
 /// The option of a stream that asks for an envelope.
 const OPTION: &str = "mq9.envelope";
-/// What a stream may not ask for: refused, since messages would not come in that order.
-const PRIORITY: &str = "mq9.priority";
 /// The envelope that there is.
 const SCHEMA: &str = "hanzo.mq.v1";
 /// The longest id, type, and so on.
 const MAX_TEXT: usize = 255;
-const PRIORITIES: std::ops::RangeInclusive<i64> = 1..=10;
 /// About 68 years.
 const MAX_TTL_S: i64 = i32::MAX as i64;
 
@@ -31,6 +29,8 @@ pub struct Envelope {
     pub due_ms: Option<u64>,
     /// It is gone after so long.
     pub ttl_ms: Option<u64>,
+    /// How urgent it is.
+    pub level: Option<Level>,
 }
 
 impl Envelope {
@@ -173,13 +173,9 @@ pub(super) fn is_asked(metadata: &BTreeMap<String, String>) -> bool {
     !metadata.is_empty() && metadata.contains_key(OPTION)
 }
 
-/// A stream may ask for the envelope that there is, and not for priorities.
+/// A stream may ask for the envelope that there is.
 pub(super) fn check_option(metadata: &BTreeMap<String, String>) -> Result<(), ApiError> {
     match metadata.get(OPTION) {
-        _ if metadata.contains_key(PRIORITY) => {
-            let why = "mq9.priority is not supported: give each priority a subject of its own";
-            Err(ApiError::stream_config(why))
-        }
         None => Ok(()),
         Some(asked) if asked == SCHEMA => Ok(()),
         Some(_) => Err(ApiError::stream_config(format!("{OPTION} must be {SCHEMA}"))),
@@ -194,14 +190,17 @@ fn parse(payload: &[u8]) -> Result<Envelope, String> {
         if path == "." { why.to_string() } else { format!("{path}: {why}") }
     })?;
     json.end().map_err(|error| error.to_string())?;
-    if let Some(level) = fields.priority.filter(|level| !PRIORITIES.contains(level)) {
-        return Err(format!("priority: {level} is not between 1 (highest) and 10 (lowest)"));
-    }
+    let level = fields.priority.map(|number| {
+        let level = u8::try_from(number).ok().and_then(Level::new);
+        level
+            .ok_or_else(|| format!("priority: {number} is not between 1 (highest) and 10 (lowest)"))
+    });
+    let level = level.transpose()?;
     let ttl_ms = match fields.ttl_seconds {
         Some(ttl) if !(1..=MAX_TTL_S).contains(&ttl) => {
             return Err(format!("ttl_seconds: {ttl} is not between 1 and {MAX_TTL_S}"));
         }
         ttl => ttl.and_then(|ttl| u64::try_from(ttl).ok()).map(|ttl| ttl * 1000),
     };
-    Ok(Envelope { due_ms: fields.delay_until.map(|Time(due)| due), ttl_ms })
+    Ok(Envelope { due_ms: fields.delay_until.map(|Time(due)| due), ttl_ms, level })
 }

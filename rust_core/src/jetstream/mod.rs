@@ -14,6 +14,7 @@ mod duration;
 mod envelope;
 mod error;
 mod monitor;
+mod priority;
 mod publish;
 mod pull_queue;
 mod pulls;
@@ -34,11 +35,12 @@ pub use declared::{Checked, Declared, DeclaredConsumer, check};
 pub use envelope::Envelope;
 pub use error::ApiError;
 pub use monitor::{Detail, stream_detail};
+pub use publish::{level_of_letter, publish_noted};
 pub use stream_config::StreamConfig;
 
 use crate::front::{Call, Handled, Listeners};
 use crate::log::Lsn;
-use crate::protocol::OneMessage;
+use crate::protocol::{Answer, Reply, ReplySubject};
 use crate::router::{Matches, Router, Sid};
 use crate::store::{ConsumerKey, Store, StreamKey};
 use crate::time::{Moment, Now};
@@ -61,14 +63,10 @@ struct Served {
 /// Something to be sent to a client.
 #[derive(Debug)]
 pub struct Outgoing {
-    /// The connection that asked.
-    pub cid: u64,
-    /// Where it asked for it.
-    pub inbox: Box<[u8]>,
     /// It may leave once the log is durable up to here.
     pub known: Lsn,
-    /// What it says.
-    pub message: OneMessage,
+    /// What it says, and to whom.
+    pub reply: Reply,
 }
 
 /// A message that the broker publishes in its own name.
@@ -95,6 +93,7 @@ pub struct JetStream {
     announcements: VecDeque<Announcement>,
     pulls: pull_queue::Pulls,
     purges: VecDeque<purges::PurgeUnderWay>,
+    unrecorded: Option<acks::Unrecorded>,
     /// The consumer whose turn it was last.
     served_last: Option<ConsumerKey>,
     /// Requests to the API, and those that were refused.
@@ -117,6 +116,7 @@ impl JetStream {
             announcements: VecDeque::new(),
             pulls: pull_queue::Pulls::default(),
             purges: VecDeque::new(),
+            unrecorded: None,
             served_last: None,
             requests: 0,
             errors: 0,
@@ -155,6 +155,10 @@ impl JetStream {
         now: Now,
         listeners: &dyn Listeners,
     ) -> Handled {
+        if self.joins_acks(call) {
+            return Handled::Done;
+        }
+        self.record_acks(store, now);
         if call.subject.starts_with(acks::ACK) {
             return self.acknowledge(store, call, now, listeners);
         }
@@ -251,16 +255,14 @@ impl JetStream {
 
     fn answer_to(&mut self, cid: u64, inbox: &[u8], known: Lsn, promises: bool, payload: Vec<u8>) {
         if !inbox.is_empty() {
-            let inbox = inbox.into();
-            let message = OneMessage { payload, promises, ..OneMessage::default() };
-            self.send(Outgoing { cid, inbox, known, message });
+            let answer = Answer::Given { payload, promises };
+            let reply = Reply::of_jetstream(cid, ReplySubject::from_slice(inbox), answer);
+            self.send(Outgoing { known, reply });
         }
     }
 
     fn send(&mut self, outgoing: Outgoing) {
-        let OneMessage { subject, reply, headers, payload, .. } = &outgoing.message;
-        let parts = [subject.len(), reply.len(), headers.len(), payload.len()];
-        self.outgoing_bytes += outgoing.inbox.len() + parts.into_iter().sum::<usize>();
+        self.outgoing_bytes += outgoing.reply.subject.len() + outgoing.reply.said_bytes();
         self.outgoing.push(outgoing);
     }
 }

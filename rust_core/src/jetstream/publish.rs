@@ -2,15 +2,18 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::dead_letters::{nowhere, stream_of_subject};
 use super::duration::parse_time_ms;
 use super::envelope::{self, Envelope};
 use super::error::{self, ApiError};
-use super::{JetStream, StreamIx, timestamp};
+use super::priority;
+use super::{JetStream, StreamConfig, StreamIx, timestamp};
 use crate::front::Call;
+use crate::mailbox::Level;
 use crate::protocol::{Unit, span_ms};
-use crate::store::{NotPublished, Publish, Published, Store};
+use crate::store::{NotPublished, Note, Publish, Published, Store, StreamKey};
 use crate::time::Now;
 
 /// The first line of a header block.
@@ -33,6 +36,7 @@ struct Asked<'a> {
     target: Option<&'a str>,
     /// What mq9 adds: headers and their values.
     spans: [Option<&'a str>; 4],
+    priority: Option<&'a [u8]>,
 }
 
 /// How long a message is to wait, and to live. Case does not count.
@@ -45,12 +49,19 @@ const DEAD: &[u8] = b"mq9-dead-";
 impl<'a> Asked<'a> {
     fn read(lines: &'a [u8]) -> Asked<'a> {
         let mut asked = Asked::default();
+        if lines.is_empty() {
+            return asked;
+        }
         for line in lines.split(|&byte| byte == b'\n') {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let Some(colon) = memchr::memchr(b':', line) else { continue };
             let (name, value) = (&line[..colon], &line[colon + 1..]);
             if is_own(name) {
                 asked.unserved = Some(error::OWN_HEADER);
+            }
+            if name.eq_ignore_ascii_case(priority::HEADER.as_bytes()) {
+                asked.priority = Some(value.trim_ascii());
+                continue;
             }
             let span = SPANS.iter().position(|span| name.eq_ignore_ascii_case(span.as_bytes()));
             if span.is_none() && !name.starts_with(b"Nats-") {
@@ -86,6 +97,9 @@ impl<'a> Asked<'a> {
 
     /// How long the message is to wait, and to live, if that is said.
     fn times(&self, subject: &str, now: Now) -> Result<(Option<u64>, Option<u64>), ApiError> {
+        if self.schedule.is_none() && self.spans == [None; 4] {
+            return Ok((None, None));
+        }
         let bad = |why: String| ApiError { description: why.into(), ..error::BAD_REQUEST };
         let mut found = [None; 4];
         for ((ms, value), name) in found.iter_mut().zip(self.spans).zip(SPANS) {
@@ -142,7 +156,7 @@ impl JetStream {
     pub fn publish(&mut self, store: &mut Store, ix: StreamIx, call: &Call<'_>, now: Now) {
         let Some(served) = self.get(ix) else { return };
         let quiet = served.config.no_ack || call.reply.is_empty();
-        let outcome = store_message(store, served, call, now);
+        let outcome = store_message(store, served.key, &served.config, call, None, now);
         if quiet {
             return;
         }
@@ -158,10 +172,24 @@ impl JetStream {
     }
 }
 
+/// How urgent a dead letter is in the stream that it goes back to: what it says badly does not keep it.
+pub fn level_of_letter(store: &Store, to: StreamKey, headers: &[u8], payload: &[u8]) -> Level {
+    let config = store.stream_info(to).and_then(|info| StreamConfig::stored(&info.config));
+    let Some(StreamConfig { metadata, .. }) = config else { return Level::NORMAL };
+    let said = match Asked::read(headers).priority {
+        _ if !priority::is_asked(&metadata) => None,
+        Some(said) => priority::level(said).ok(),
+        None if envelope::is_asked(&metadata) => Envelope::read(payload).ok().and_then(|e| e.level),
+        None => None,
+    };
+    said.unwrap_or_default()
+}
+
 fn pub_ack(stream: &str, Published { seq, duplicate }: Published) -> Vec<u8> {
-    let mut text = b"{\"stream\":".to_vec();
+    let mut text = Vec::with_capacity(64 + stream.len());
+    text.extend_from_slice(b"{\"stream\":");
     // A Vec takes everything, and text is always JSON.
-    let _ = serde_json::to_writer(&mut text, &Value::String(stream.to_owned()));
+    let _ = serde_json::to_writer(&mut text, stream);
     text.extend_from_slice(b",\"seq\":");
     text.extend_from_slice(crate::nats::Number::new(seq).as_bytes());
     if duplicate {
@@ -174,10 +202,29 @@ fn pub_ack(stream: &str, Published { seq, duplicate }: Published) -> Vec<u8> {
     text
 }
 
+/// Stores a message in the stream that has its subject, as for a client, in one unit with a note.
+pub fn publish_noted(
+    store: &mut Store,
+    call: &Call<'_>,
+    note: &Note<'_>,
+    now: Now,
+) -> Result<Published, ApiError> {
+    let subject = std::str::from_utf8(call.subject).map_err(|_| error::BAD_REQUEST)?;
+    let key = stream_of_subject(store, subject, "");
+    let info = key.and_then(|key| store.stream_info(key));
+    let config = info.and_then(|info| StreamConfig::stored(&info.config));
+    let Some((key, config)) = key.zip(config) else {
+        return Err(ApiError { description: nowhere(subject).into(), ..error::STREAM_NOT_FOUND });
+    };
+    store_message(store, key, &config, call, Some(note), now)
+}
+
 fn store_message(
     store: &mut Store,
-    served: &super::Served,
+    key: StreamKey,
+    config: &StreamConfig,
     call: &Call<'_>,
+    note: Option<&Note<'_>>,
     now: Now,
 ) -> Result<Published, ApiError> {
     let Ok(subject) = std::str::from_utf8(call.subject) else { return Err(error::BAD_REQUEST) };
@@ -186,7 +233,7 @@ fn store_message(
     if let Some(error) = asked.unserved {
         return Err(error);
     }
-    if asked.stream.is_some_and(|stream| stream != served.config.name) {
+    if asked.stream.is_some_and(|stream| stream != config.name) {
         return Err(error::WRONG_STREAM);
     }
     if asked.ttl.is_some() {
@@ -195,11 +242,16 @@ fn store_message(
     if asked.rollup {
         return Err(error::NO_ROLLUPS);
     }
-    let envelope = match envelope::is_asked(&served.config.metadata) {
+    let envelope = match envelope::is_asked(&config.metadata) {
         true => Envelope::read(call.payload)?,
         false => Envelope::default(),
     };
     // What the headers say counts before what the envelope says.
+    let level = match (priority::is_asked(&config.metadata), asked.priority) {
+        (false, _) => Level::NORMAL,
+        (true, Some(said)) => priority::level(said)?,
+        (true, None) => envelope.level.unwrap_or_default(),
+    };
     let (delay, ttl) = asked.times(subject, now)?;
     let due_in = envelope.due_ms.map(|due_ms| due_ms.saturating_sub(now.wall_ms));
     let delay_ms = delay.or(due_in).unwrap_or(0);
@@ -216,6 +268,7 @@ fn store_message(
     };
     let publish = Publish {
         subject,
+        level,
         headers: &headers,
         payload: call.payload,
         delay_ms,
@@ -227,7 +280,11 @@ fn store_message(
             .last_of_subject
             .map(|value| (sequence(value), asked.of_subject.unwrap_or(subject))),
     };
-    store.publish_to(served.key, &publish, now).map_err(|why| match why {
+    let published = match note {
+        Some(note) => store.publish_noted(key, &publish, note, now),
+        None => store.publish_to(key, &publish, now),
+    };
+    published.map_err(|why| match why {
         NotPublished::NoStream => error::STREAM_NOT_FOUND,
         NotPublished::TooLarge => error::TOO_LARGE,
         NotPublished::IdTooLong => error::ID_TOO_LONG,

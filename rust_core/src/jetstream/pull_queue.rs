@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use crate::protocol::ReplySubject;
 use crate::store::ConsumerKey;
 
 /// A request that waits for messages.
@@ -244,7 +245,7 @@ impl Pulls {
         id: u64,
         bytes: u64,
         now_ms: u64,
-    ) -> Option<(u64, Box<[u8]>)> {
+    ) -> Option<(u64, ReplySubject)> {
         let queue = self.queues.get_mut(&key)?;
         let pull = queue.pulls.get_mut(&id)?;
         queue.asked -= 1;
@@ -254,7 +255,7 @@ impl Pulls {
         if pull.heartbeat_ms > 0 {
             pull.next_heartbeat_ms = Some(now_ms.saturating_add(pull.heartbeat_ms));
         }
-        let to = (pull.cid, pull.inbox.clone());
+        let to = (pull.cid, ReplySubject::from_slice(&pull.inbox));
         if pull.left == 0 {
             self.remove(key, id);
         } else {

@@ -7,7 +7,8 @@ use super::pull_queue::Pull;
 use super::{JetStream, Outgoing, duration};
 use crate::front::{Call, Handled, Listeners, Permissions};
 use crate::log::Lsn;
-use crate::protocol::OneMessage;
+use crate::nats::Number;
+use crate::protocol::{Answer, OneMessage, Reply, ReplySubject};
 use crate::store::{ConsumerKey, MOST_GIVEN, Offer, Store, Waits};
 use crate::time::Now;
 
@@ -216,7 +217,7 @@ impl JetStream {
         if offers.is_empty() {
             return false;
         }
-        let Some(info) = store.consumer_info(key) else { return false };
+        let Some((name, last, to_come)) = store.consumer_progress(key) else { return false };
         let stream = store.stream_of_consumer(key);
         let headers_only = store.consumer_policy(key).is_some_and(|policy| policy.headers_only);
         let fetched = match store.read_offers(key, &offers) {
@@ -224,47 +225,50 @@ impl JetStream {
             Ok(None) => return true,
             Err(_) => return false,
         };
-        let start = format!("$JS.ACK.{stream}.{}", info.name);
+        let start = format!("$JS.ACK.{stream}.{name}").into_bytes();
+        let (mut reply, mut heard) = (Vec::new(), Vec::new());
         let mut given: Vec<Offer> = Vec::new();
-        let mut pending = info.pending;
+        let mut pending = to_come;
         let mut out: Vec<(Outgoing, u64)> = Vec::new();
         let mut more = false;
+        let known = fetched.known();
         for (offer, (meta, message)) in offers.iter().zip(fetched.iter()) {
             let headers = header_block(message.headers);
             let (count, seq, ns) = (offer.count, meta.msg_id + 1, meta.create_ms * 1_000_000);
-            let number = info.delivered.consumer + 1 + given.len() as u64;
+            let number = last.consumer + 1 + given.len() as u64;
             let behind = pending.saturating_sub(u64::from(count == 1));
-            let reply = format!("{start}.{count}.{seq}.{number}.{ns}.{behind}").into_bytes();
+            reply.clear();
+            reply.extend_from_slice(&start);
+            for part in [count.into(), seq, number, ns, behind] {
+                reply.push(b'.');
+                reply.extend_from_slice(Number::new(part).as_bytes());
+            }
             let size =
                 (message.key.len() + reply.len() + headers.len() + message.payload.len()) as u64;
             // A request that has no room for it ends, and the next one is tried.
-            let Turn { id, ended, untried } = self.next_turn(key, size, listeners);
-            let known = fetched.known();
+            let Turn { id, ended, untried } = self.next_turn(key, size, listeners, &mut heard);
             out.extend(ended.into_iter().map(|pull| (out_of_bytes(&pull, known), u64::MAX)));
             more |= untried;
             let Some(id) = id else { break };
-            let Some((cid, inbox)) = self.pulls.given(key, id, size, now.mono_ms) else { break };
+            let Some((cid, to)) = self.pulls.given(key, id, size, now.mono_ms) else { break };
             pending = behind;
-            let mut one = OneMessage {
-                subject: message.key.as_bytes().into(),
-                reply,
-                headers,
-                payload: message.payload.to_vec(),
-                promises: false,
+            let subject = message.key.as_bytes();
+            let one = if headers_only {
+                let size = format!("Nats-Msg-Size: {}\r\n", message.payload.len());
+                let headers = header_block(&[message.headers, size.as_bytes()].concat());
+                OneMessage::new(subject, &reply, &headers, b"")
+            } else {
+                OneMessage::new(subject, &reply, &headers, message.payload)
             };
-            if headers_only {
-                let size = format!("Nats-Msg-Size: {}\r\n", one.payload.len());
-                one.headers = header_block(&[message.headers, size.as_bytes()].concat());
-                one.payload.clear();
-            }
-            out.push((Outgoing { cid, inbox, known: fetched.known(), message: one }, meta.msg_id));
+            let reply = Reply::of_jetstream(cid, to, Answer::Message(one));
+            out.push((Outgoing { known, reply }, meta.msg_id));
             given.push(*offer);
         }
         let is_given = store.give(key, &given, now).is_ok();
         let known = store.shown_when(&fetched);
         if is_given {
             let to = out.iter().filter(|(_, msg_id)| *msg_id != u64::MAX);
-            store.note_holders(key, to.map(|(outgoing, msg_id)| (*msg_id, outgoing.cid)));
+            store.note_holders(key, to.map(|(outgoing, msg_id)| (*msg_id, outgoing.reply.cid)));
         }
         for (outgoing, msg_id) in out {
             if msg_id == u64::MAX {
@@ -273,10 +277,10 @@ impl JetStream {
                 self.send(Outgoing { known, ..outgoing });
             } else {
                 // The log takes nothing now: nobody is given anything, and those who would have been may ask again.
-                let Outgoing { cid, inbox, .. } = outgoing;
+                let Reply { cid, subject: inbox, .. } = outgoing.reply;
                 let theirs = self.pulls.theirs(cid).into_iter();
                 for (of, id) in theirs.filter(|(of, _)| *of == key) {
-                    if self.pulls.get(of, id).is_some_and(|pull| pull.inbox == inbox) {
+                    if self.pulls.get(of, id).is_some_and(|pull| *pull.inbox == *inbox) {
                         self.pulls.remove(of, id);
                     }
                 }
@@ -287,15 +291,26 @@ impl JetStream {
     }
 
     /// Whose turn it is to be given a message of `size` bytes. Requests that nobody listens for end; those of
-    /// connections that take nothing now wait until these do.
-    fn next_turn(&mut self, key: ConsumerKey, size: u64, listeners: &dyn Listeners) -> Turn {
+    /// connections that take nothing now wait until these do. `heard` has those that somebody listens for.
+    fn next_turn(
+        &mut self,
+        key: ConsumerKey,
+        size: u64,
+        listeners: &dyn Listeners,
+        heard: &mut Vec<u64>,
+    ) -> Turn {
         let mut turn = Turn { id: None, ended: Vec::new(), untried: false };
         for _ in 0..TRIED_AT_ONCE {
             let Some((id, pull)) = self.pulls.take_turn(key) else { return turn };
             let cid = pull.cid;
-            if !listeners.hears(cid, &pull.inbox) {
-                self.pulls.remove(key, id);
-            } else if pull.bytes_left.is_some_and(|left| left < size) {
+            if !heard.contains(&id) {
+                if !listeners.hears(cid, &pull.inbox) {
+                    self.pulls.remove(key, id);
+                    continue;
+                }
+                heard.push(id);
+            }
+            if pull.bytes_left.is_some_and(|left| left < size) {
                 turn.ended.extend(self.pulls.remove(key, id));
             } else if !listeners.takes_more(cid) {
                 self.pulls.put_aside(key, id);
@@ -360,7 +375,7 @@ impl JetStream {
         let is_over = pull.expires_ms.is_some_and(|at| at <= now.mono_ms);
         let hears = listeners.hears(cid, &inbox);
         if hears && !is_over {
-            let last = store.consumer_info(key).map(|info| info.delivered).unwrap_or_default();
+            let last = store.consumer_progress(key).map(|(_, last, _)| last).unwrap_or_default();
             let status = format!(
                 "100 Idle Heartbeat\r\nNats-Last-Consumer: {}\r\nNats-Last-Stream: {}",
                 last.consumer, last.stream
@@ -454,8 +469,9 @@ fn shorten(offers: &mut Vec<Offer>) {
 
 fn status_to(cid: u64, inbox: &[u8], known: Lsn, status: &str) -> Outgoing {
     let headers = format!("NATS/1.0 {status}\r\n\r\n").into_bytes();
-    let message = OneMessage { headers, ..OneMessage::default() };
-    Outgoing { cid, inbox: inbox.into(), known, message }
+    let answer = Answer::Message(OneMessage::new(b"", b"", &headers, b""));
+    let reply = Reply::of_jetstream(cid, ReplySubject::from_slice(inbox), answer);
+    Outgoing { known, reply }
 }
 
 fn out_of_bytes(pull: &Pull, known: Lsn) -> Outgoing {

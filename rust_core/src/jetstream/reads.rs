@@ -11,7 +11,7 @@ use super::publish::header_block;
 use super::streams::parse;
 use super::{JetStream, Outgoing, duration, timestamp};
 use crate::front::{Call, Handled};
-use crate::protocol::OneMessage;
+use crate::protocol::{self, OneMessage, Reply, ReplySubject};
 use crate::store::{Fetched, Store, StreamKey};
 
 /// Which message is asked for.
@@ -99,8 +99,9 @@ impl JetStream {
         match read_direct(store, served.key, &name, subject, call.payload) {
             _ if call.reply.is_empty() => {}
             Ok(message) => {
-                let (cid, inbox) = (call.cid, call.reply.into());
-                self.send(Outgoing { cid, inbox, known, message });
+                let to = ReplySubject::from_slice(call.reply);
+                let reply = Reply::of_jetstream(call.cid, to, protocol::Answer::Message(message));
+                self.send(Outgoing { known, reply });
             }
             Err(status) => self.status(call.cid, call.reply, known, status),
         }
@@ -150,8 +151,7 @@ fn read_direct(
         );
         headers = header_block(&[message.headers, about.as_bytes()].concat());
     }
-    let payload = message.payload.to_vec();
-    Ok(OneMessage { headers, payload, ..OneMessage::default() })
+    Ok(OneMessage::new(b"", b"", &headers, message.payload))
 }
 
 /// The stream and the subject that a request to [`JetStream::get_direct`] names.

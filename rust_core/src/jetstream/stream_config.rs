@@ -8,6 +8,7 @@ use super::consumer_config::ConsumerConfig;
 use super::duration::duration_text;
 use super::envelope;
 use super::error::{self, ApiError};
+use super::priority;
 use crate::mailbox::{Discard as Discards, Policy};
 use crate::nats::{self, Overlap, PatternSet};
 use crate::store::MAX_CONFIG;
@@ -220,6 +221,7 @@ impl StreamConfig {
         }
         self.check_unserved()?;
         envelope::check_option(&self.metadata)?;
+        priority::check_option(&self.metadata, self.retention)?;
         if self.text().len() > MAX_CONFIG {
             return refuse("the configuration is longer than 60000 bytes");
         }

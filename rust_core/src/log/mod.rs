@@ -97,6 +97,8 @@ pub struct Log {
     /// Records appended and not yet written; they begin at `buffer_at` in the active segment.
     buffer: Vec<u8>,
     buffer_at: u32,
+    /// Records that were written last; they end at `buffer_at`.
+    written: Vec<u8>,
     /// The last flush failed: nothing new is taken before one succeeds.
     stalled: bool,
     refusals: Refusals,
@@ -137,6 +139,7 @@ impl Log {
             allocated: 0,
             buffer: Vec::new(),
             buffer_at: 0,
+            written: Vec::new(),
             stalled: false,
             refusals: Refusals::default(),
             is_misplaced: false,
@@ -380,6 +383,7 @@ impl Log {
         if let Some(outbox) = &mut self.outbox {
             outbox.wrote(&self.buffer);
         }
+        std::mem::swap(&mut self.buffer, &mut self.written);
         self.buffer.clear();
         if let Some(segment) = self.segments.get_mut(&self.active) {
             segment.end = self.buffer_at;
@@ -489,6 +493,7 @@ impl Log {
         self.asked = false;
         self.allocated = allocated;
         self.buffer_at = FIRST_RECORD;
+        self.written.clear();
         // The end has moved: whoever waits for it must not wait for the next record.
         self.syncer.wrote(self.end(), number, &file, Call::Now);
         self.syncer.moved(before, self.end());

@@ -22,6 +22,7 @@ impl Log {
     /// Appends the bytes of the records at `places` to `out`, in order, and returns where each begins
     /// in it. Records that lie close together are read at once.
     pub fn read_many(&self, places: &[(Lsn, u32)], out: &mut Vec<u8>) -> Result<Vec<usize>> {
+        let begin = |at| self.in_memory(at).map(|(begin, _)| begin);
         let mut starts = Vec::with_capacity(places.len());
         let mut rest = places;
         while let Some(&(first, first_len)) = rest.first() {
@@ -33,7 +34,7 @@ impl Log {
                     && start >= end
                     && start - end <= u64::from(GAP)
                     && start + u64::from(len) - u64::from(first.offset()) <= u64::from(READ);
-                if !near || self.is_buffered(at) != self.is_buffered(first) {
+                if !near || begin(at) != begin(first) {
                     break;
                 }
                 end = start + u64::from(len);
@@ -49,16 +50,21 @@ impl Log {
         Ok(starts)
     }
 
-    fn is_buffered(&self, at: Lsn) -> bool {
-        at.segment() == self.active && at.offset() >= self.buffer_at
+    /// The records in memory among which a place is, if it is, and where they begin: those that will be written next, and
+    /// those that were written last. Somebody mostly reads these at once.
+    fn in_memory(&self, at: Lsn) -> Option<(u32, &[u8])> {
+        let written_at = self.buffer_at - self.written.len() as u32;
+        let kept = [(self.buffer_at, &self.buffer[..]), (written_at, &self.written[..])];
+        let is_active = at.segment() == self.active;
+        kept.into_iter().find(|(begin, _)| is_active && at.offset() >= *begin)
     }
 
     /// Appends `len` bytes from `at` to `out`, zeros where the file ends early.
     fn read_bytes(&self, at: Lsn, len: usize, out: &mut Vec<u8>) -> Result<()> {
         let base = out.len();
-        if self.is_buffered(at) {
-            let start = (at.offset() - self.buffer_at) as usize;
-            out.extend_from_slice(self.buffer.get(start..start + len).unwrap_or_default());
+        if let Some((begin, records)) = self.in_memory(at) {
+            let start = (at.offset() - begin) as usize;
+            out.extend_from_slice(records.get(start..start + len).unwrap_or_default());
         } else if let Some(segment) = self.segments.get(&at.segment()) {
             out.resize(base + len, 0);
             let offset = u64::from(at.offset());

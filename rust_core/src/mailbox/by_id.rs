@@ -4,6 +4,8 @@
 //! change copies what it still shares, a node for each level. So a checkpoint captures any number of entries by copying
 //! a few, and no command behind it has much to copy either. Ids mostly come ascending: nodes they leave behind are full.
 
+use std::iter::Peekable;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Most items of a node.
@@ -98,17 +100,48 @@ impl<V: Clone> ById<V> {
         None
     }
 
+    /// The same for many. Those that come ascending behind all others are added a node at a time. `replaced` is told
+    /// what was kept before.
+    pub fn insert_all(
+        &mut self,
+        entries: impl IntoIterator<Item = (u64, V)>,
+        mut replaced: impl FnMut(u64, V),
+    ) {
+        let mut entries = entries.into_iter().peekable();
+        while let Some((id, value)) = entries.next() {
+            if let Some(before) = self.insert(id, value) {
+                replaced(id, before);
+            }
+            if entries.peek().is_some() {
+                self.len += self.root.fill_last(&mut entries);
+            }
+        }
+    }
+
     /// Takes out what is kept of an id.
     pub fn remove(&mut self, id: u64) -> Option<V> {
-        let removed = self.root.remove(id)?;
-        self.len -= 1;
+        let mut removed = None;
+        self.remove_range(id..id.saturating_add(1), |_, value| removed = Some(value));
+        removed
+    }
+
+    /// Takes out what is kept of these ids, in their order, a node at a time.
+    pub fn remove_range(&mut self, ids: Range<u64>, mut removed: impl FnMut(u64, V)) {
+        if ids.is_empty() {
+            return;
+        }
+        let mut count = 0;
+        self.root.remove_range(&ids, &mut |id, value| {
+            count += 1;
+            removed(id, value);
+        });
+        self.len -= count;
         while let Node::Branch(children) = &mut self.root
             && children.len() < 2
         {
             let only = children.pop().map(|(_, only)| Arc::unwrap_or_clone(only));
             self.root = only.unwrap_or_default();
         }
-        Some(removed)
     }
 
     /// Takes out the entry with the smallest id.
@@ -197,25 +230,50 @@ impl<V: Clone> Node<V> {
         }
     }
 
-    fn remove(&mut self, id: u64) -> Option<V> {
+    /// Fills up the last leaf with entries that come behind all others; how many.
+    fn fill_last(&mut self, entries: &mut Peekable<impl Iterator<Item = (u64, V)>>) -> usize {
+        match self {
+            Node::Leaf(leaf) => {
+                let before = leaf.len();
+                let mut last = leaf.last().map(|(id, _)| *id);
+                while leaf.len() < MOST
+                    && let Some(entry) = entries.next_if(|(id, _)| last.is_none_or(|l| l < *id))
+                {
+                    last = Some(entry.0);
+                    leaf.push(entry);
+                }
+                leaf.len() - before
+            }
+            Node::Branch(children) => match children.last_mut() {
+                Some((_, child)) => Arc::make_mut(child).fill_last(entries),
+                None => 0,
+            },
+        }
+    }
+
+    fn remove_range(&mut self, ids: &Range<u64>, removed: &mut impl FnMut(u64, V)) {
         match self {
             Node::Leaf(entries) => {
-                let at = place(entries, id).ok()?;
-                Some(entries.remove(at).1)
+                let [start, end] =
+                    [ids.start, ids.end].map(|id| place(entries, id).unwrap_or_else(|at| at));
+                entries.drain(start..end).for_each(|(id, value)| removed(id, value));
             }
             Node::Branch(children) => {
-                let at = child_of(children, id);
-                let child = Arc::make_mut(&mut children[at].1);
-                let removed = child.remove(id)?;
-                match child.len() {
-                    0 => drop(children.remove(at)),
-                    left if left < MOST / 4 => {
-                        join(children, at);
-                        at.checked_sub(1).into_iter().for_each(|before| join(children, before));
-                    }
-                    _ => {}
+                let (first, last) =
+                    (child_of(children, ids.start), child_of(children, ids.end - 1));
+                for (_, child) in &mut children[first..=last] {
+                    Arc::make_mut(child).remove_range(ids, removed);
                 }
-                Some(removed)
+                for at in (first..=last).rev() {
+                    match children[at].1.len() {
+                        0 => drop(children.remove(at)),
+                        left if left < MOST / 4 => {
+                            join(children, at);
+                            at.checked_sub(1).into_iter().for_each(|before| join(children, before));
+                        }
+                        _ => {}
+                    }
+                }
             }
         }
     }
@@ -266,7 +324,9 @@ fn add<V, T>(
         return Added::New;
     }
     let right = if at == MOST {
-        vec![item]
+        let mut right = Vec::with_capacity(MOST);
+        right.push(item);
+        right
     } else {
         let mut right = items.split_off(MOST / 2);
         match at.checked_sub(MOST / 2) {

@@ -7,6 +7,12 @@ pub const LEVELS: usize = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Level(u8);
 
+impl Default for Level {
+    fn default() -> Level {
+        Level::NORMAL
+    }
+}
+
 impl Level {
     /// `critical`
     pub const CRITICAL: Level = Level(1);

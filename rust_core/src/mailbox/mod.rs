@@ -224,13 +224,15 @@ impl Mailbox {
     }
 
     /// Takes a message out of its lane, with its key and memory payload.
-    pub fn take(&mut self, msg_id: u64) -> Option<Entry> {
-        let entry = self.lanes.iter_mut().find_map(|(_, lane)| lane.remove(msg_id))?;
+    pub fn take(&mut self, msg_id: u64) -> Option<(Level, Entry)> {
+        let mut lanes = self.lanes.iter_mut();
+        let (level, entry) =
+            lanes.find_map(|(level, lane)| Some((*level, lane.remove(msg_id)?)))?;
         self.bytes = self.bytes.saturating_sub(u64::from(entry.len));
         if let Some(extras) = &mut self.extras {
             extras.forget(&entry);
         }
-        Some(entry)
+        Some((level, entry))
     }
 
     /// Takes out all messages, delayed ones too, as a mailbox that no address leads to. What is left is empty, and goes on

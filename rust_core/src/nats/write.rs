@@ -18,16 +18,27 @@ impl Number {
     pub fn new(mut value: u64) -> Self {
         let mut digits = [0; 20];
         let mut start = digits.len();
-        // Two digits with each division: every message that is written has some numbers.
-        while value >= 10 {
-            let pair = 2 * (value % 100) as usize;
-            value /= 100;
-            start -= 2;
-            digits[start..start + 2].copy_from_slice(&PAIRS[pair..pair + 2]);
+        let mut put_pair = |start: &mut usize, pair: usize| {
+            *start -= 2;
+            digits[*start..*start + 2].copy_from_slice(&PAIRS[2 * pair..2 * pair + 2]);
+        };
+        // Four digits with each division that waits for another: every message that is written has some numbers.
+        while value >= 10_000 {
+            let four = (value % 10_000) as usize;
+            value /= 10_000;
+            put_pair(&mut start, four % 100);
+            put_pair(&mut start, four / 100);
         }
-        if value > 0 || start == digits.len() {
+        let mut rest = value as usize;
+        if rest >= 100 {
+            put_pair(&mut start, rest % 100);
+            rest /= 100;
+        }
+        if rest >= 10 {
+            put_pair(&mut start, rest);
+        } else {
             start -= 1;
-            digits[start] = b'0' + value as u8;
+            digits[start] = b'0' + rest as u8;
         }
         Self { digits, start: start as u8 }
     }

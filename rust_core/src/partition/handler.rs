@@ -229,9 +229,7 @@ impl RequestHandler {
 
     /// Sends what JetStream has for clients, each when it is true.
     pub fn send_all(&mut self, outgoing: Vec<Outgoing>) {
-        for Outgoing { cid, inbox, known, message } in outgoing {
-            let answer = Answer::Message(Box::new(message));
-            let reply = Reply::new(cid, &inbox, Shape::JetStream, answer);
+        for Outgoing { known, reply } in outgoing {
             self.replies.wait_for(known, reply);
         }
     }

@@ -5,6 +5,7 @@
 
 mod broadcasts;
 mod handler;
+mod noted;
 mod pending;
 mod push;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 pub use broadcasts::{Broadcasts, Told};
 pub use handler::{RequestHandler, Unread};
+pub use noted::send_noted;
 pub use pending::PendingReplies;
 pub use push::{Pushes, Work};
 
@@ -385,12 +387,18 @@ pub struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// Who carries out commands and what on, if that is open.
-    fn open(&mut self) -> Option<(&mut RequestHandler, &mut Store)> {
+    fn lock(&mut self) -> Option<()> {
         if self.store.is_none() {
             self.store = self.lock?.lock_if_open();
             *self.used |= self.store.is_some();
         }
+        self.store.is_some().then_some(())
+    }
+
+    /// Who carries out commands and what on, if that is open.
+    fn open(&mut self) -> Option<(&mut RequestHandler, &mut Store)> {
+        self.lock()?;
+        self.record_acks();
         self.store.as_deref_mut().map(|store| (&mut *self.handler, store))
     }
 
@@ -398,6 +406,24 @@ impl Access<'_> {
     fn streams(&mut self) -> Option<(&mut JetStream, &mut Store)> {
         self.open()?;
         Some((self.jetstream.as_deref_mut()?, self.store.as_deref_mut()?))
+    }
+
+    /// Acknowledgements that wait to be carried out together are, before anybody else looks at the store.
+    fn record_acks(&mut self) {
+        if let (Some(jetstream), Some(store)) = (&mut self.jetstream, &mut self.store)
+            && jetstream.has_acks()
+        {
+            jetstream.record_acks(store, self.now);
+        }
+    }
+}
+
+impl Drop for Access<'_> {
+    fn drop(&mut self) {
+        // A panic left the store in the middle of a change: nobody uses it any more.
+        if !std::thread::panicking() {
+            self.record_acks();
+        }
     }
 }
 
@@ -429,7 +455,11 @@ impl Handler for Access<'_> {
 
     fn jetstream(&mut self, call: &Call<'_>, listeners: &dyn Listeners) -> Handled {
         let now = self.now;
-        let Some((jetstream, store)) = self.streams() else { return Handled::Unknown };
+        // Acknowledgements may wait for those behind them.
+        self.lock();
+        let (Some(jetstream), Some(store)) = (&mut self.jetstream, &mut self.store) else {
+            return Handled::Unknown;
+        };
         jetstream.call(store, call, now, listeners)
     }
 

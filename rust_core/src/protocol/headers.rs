@@ -142,7 +142,7 @@ fn has_blank(name: &[u8]) -> bool {
     }
 }
 
-pub(super) fn priority_problem(name: &str, value: &str) -> String {
+pub(crate) fn priority_problem(name: &str, value: &str) -> String {
     format!(
         "{name} is {value:?}: it must be critical, urgent, normal, notify or a number from 1 to 10"
     )

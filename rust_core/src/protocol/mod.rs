@@ -23,7 +23,7 @@ pub use broadcast::BroadcastCommand;
 pub use command::{AckCommand, Command, SendCommand, parse};
 pub use entry::Encoding;
 pub use fetch::{FetchCommand, Form};
-pub(crate) use headers::{Unit, span_ms};
+pub(crate) use headers::{Unit, priority_problem, span_ms};
 pub use push::{Dialect, PushCommand};
 pub use reply::{Answer, OneMessage, Reply, ReplySubject};
 

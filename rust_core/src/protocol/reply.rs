@@ -47,24 +47,32 @@ pub enum Answer {
     /// Messages of their own.
     Raw(Batch),
     /// One message, maybe with a subject of its own.
-    Message(Box<OneMessage>),
+    Message(OneMessage),
     /// It was not done, for this reason.
     Error(Refusal),
 }
 
-/// A message that is an answer, or a part of one.
-#[derive(Debug, Default)]
+/// A message that is an answer, or a part of one. It promises nothing.
+#[derive(Debug)]
 pub struct OneMessage {
-    /// The subject it shows; empty for the one where it was asked for.
-    pub subject: Box<[u8]>,
-    /// Where it is answered.
-    pub reply: Vec<u8>,
-    /// Its headers.
-    pub headers: Vec<u8>,
-    /// Its payload.
-    pub payload: Vec<u8>,
-    /// It tells of something that was done: it is not true if that will never be durable.
-    pub promises: bool,
+    /// The subject it shows, where it is answered, its headers and its payload.
+    bytes: Box<[u8]>,
+    /// Where each of these ends but the last.
+    ends: [usize; 3],
+}
+
+impl OneMessage {
+    /// A message; with an empty subject it shows the one where it was asked for.
+    pub fn new(subject: &[u8], reply: &[u8], headers: &[u8], payload: &[u8]) -> OneMessage {
+        let subject_end = subject.len();
+        let reply_end = subject_end + reply.len();
+        let ends = [subject_end, reply_end, reply_end + headers.len()];
+        OneMessage { bytes: [subject, reply, headers, payload].concat().into(), ends }
+    }
+
+    fn part(&self, begin: usize, end: usize) -> &[u8] {
+        self.bytes.get(begin..end).unwrap_or_default()
+    }
 }
 
 /// The messages of a raw FETCH, one behind the other: reply subject, headers, payload.
@@ -95,31 +103,38 @@ impl Reply {
             Answer::Sent { .. } | Answer::Done | Answer::Given { promises: true, .. } => {
                 Answer::Error(refusal.clone())
             }
-            Answer::Message(message) if message.promises => Answer::Error(refusal.clone()),
             other => other,
         };
         Reply { answer, ..self }
     }
 
+    /// An answer of JetStream to a connection.
+    pub fn of_jetstream(cid: u64, subject: ReplySubject, answer: Answer) -> Reply {
+        Reply { cid, subject, shape: Shape::JetStream, answer }
+    }
+
     /// What it takes in memory, about.
     pub fn bytes(&self) -> usize {
-        size_of::<Reply>()
-            + match &self.answer {
-                Answer::Sent { .. } | Answer::Done => 0,
-                Answer::Error(refusal) => refusal.text.len(),
-                Answer::Text(text) | Answer::Given { payload: text, .. } => text.len(),
-                Answer::Raw(batch) => batch.bytes.len() + size_of_val(batch.messages.as_slice()),
-                Answer::Message(message) => {
-                    let OneMessage { subject, reply, headers, payload, .. } = &**message;
-                    subject.len() + reply.len() + headers.len() + payload.len()
-                }
-            }
+        size_of::<Reply>() + self.said_bytes()
+    }
+
+    /// The bytes of what it says, about.
+    pub fn said_bytes(&self) -> usize {
+        match &self.answer {
+            Answer::Sent { .. } | Answer::Done => 0,
+            Answer::Error(refusal) => refusal.text.len(),
+            Answer::Text(text) | Answer::Given { payload: text, .. } => text.len(),
+            Answer::Raw(batch) => batch.bytes.len() + size_of_val(batch.messages.as_slice()),
+            Answer::Message(message) => message.bytes.len(),
+        }
     }
 
     /// The subject it shows, if that is another than where it goes.
     pub fn shown_subject(&self) -> Option<&[u8]> {
         match &self.answer {
-            Answer::Message(message) if !message.subject.is_empty() => Some(&message.subject),
+            Answer::Message(message) if message.ends[0] > 0 => {
+                Some(message.part(0, message.ends[0]))
+            }
             _ => None,
         }
     }
@@ -144,7 +159,10 @@ impl Reply {
                 return publish(b"", b"", given);
             }
             Answer::Message(message) => {
-                return publish(&message.reply, &message.headers, &message.payload);
+                let [subject, reply, headers] = message.ends;
+                let part = |begin, end| message.part(begin, end);
+                let payload = part(headers, message.bytes.len());
+                return publish(part(subject, reply), part(reply, headers), payload);
             }
             Answer::Raw(batch) => {
                 let mut start = 0;

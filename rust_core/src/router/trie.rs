@@ -93,6 +93,10 @@ impl Trie {
         let mut level: SmallVec<[u32; 16]> = SmallVec::from_slice(&[ROOT]);
         let mut next: SmallVec<[u32; 16]> = SmallVec::new();
         for token in tokens(subject) {
+            if level.is_empty() && found.len() == before {
+                // No pattern begins like this, whatever follows.
+                return false;
+            }
             if token.is_empty() {
                 // Nobody can subscribe to such a subject, so no pattern stands for it.
                 found.truncate(before);

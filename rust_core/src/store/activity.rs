@@ -12,6 +12,7 @@ use super::Store;
 use super::consumers::{ConsumerSlot, Consumers};
 use super::indexes::{GroupIx, SlotIx};
 use super::slot::{GroupSlot, Slot};
+use super::stream_info::floor_of;
 use crate::group::Delivered;
 use crate::mailbox::Mailbox;
 use crate::time::Now;
@@ -374,7 +375,7 @@ fn of_consumer(mailbox: &Mailbox, slot: &ConsumerSlot, now: Now) -> GroupActivit
     let consumer = &slot.consumer;
     let (pending, out) = (consumer.pending(), consumer.outstanding() as u64);
     // Numbers of a stream begin at 1: the first that is not done with has the number of the floor here.
-    let first = consumer.floor().stream;
+    let first = floor_of(mailbox, consumer).stream;
     let undone = mailbox.lanes().iter().filter_map(|(_, lane)| lane.iter_from(first).next());
     let oldest = undone.map(|entry| entry.create_ms).min().filter(|_| pending + out > 0);
     let is_out = usize::from(consumer.next_deadline_ms().is_some());

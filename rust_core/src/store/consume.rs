@@ -12,11 +12,11 @@ use super::stream_dead_letters::Fate;
 use super::stream_state::{AboutMessage, StreamEvent};
 use super::timers::Timer;
 use super::{Store, space_for, space_for_unit};
-use crate::consumer::{AckPolicy, ConsumerPolicy};
+use crate::consumer::{AckPolicy, Consumer, ConsumerPolicy};
 use crate::error::{Error, Result};
 use crate::group::ranges;
 use crate::log::{Lsn, Space};
-use crate::mailbox::{Entry, Level};
+use crate::mailbox::{Entry, Level, Mailbox};
 use crate::time::Now;
 use crate::wire::op::Op;
 use crate::wire::stamp::{Stamp, cause};
@@ -99,6 +99,7 @@ impl Store {
         self.state.count_pending(key);
         self.state.note_consumer_use(key, now);
         self.state.ready_consumers.insert(key);
+        self.state.time_sweep(index, now.mono_ms);
         Ok(key)
     }
 
@@ -157,71 +158,19 @@ impl Store {
         self.state.stream_events.pop_front()
     }
 
-    /// What a consumer may be given next: what comes again first, then what is new, up to `most`. Nothing is given yet.
+    /// What a consumer may be given next, up to `most`: the most urgent first, and of a level what comes again before what
+    /// is new. Nothing is given yet.
     pub fn offers(&mut self, key: ConsumerKey, most: usize, now: Now) -> Result<Vec<Offer>> {
         self.give_up_on_returned(key, most, now)?;
-        let mut offers = Vec::new();
-        let Some(slot) = self.state.slot_mut(key.slot) else { return Ok(offers) };
-        let Some((mailbox, consumer)) = slot.consumer_and_mailbox(key.id) else {
-            return Ok(offers);
+        let Some(slot) = self.state.slot_mut(key.slot) else { return Ok(Vec::new()) };
+        let Some((mailbox, slot)) = slot.consumer_and_mailbox(key.id) else {
+            return Ok(Vec::new());
         };
-        let consumer = &mut consumer.consumer;
-        let max_deliver = consumer.policy.max_deliver;
-        let mut has_more_to_give_up = false;
-        for msg_id in consumer.all_again().take(most) {
-            let count = consumer.count(msg_id).unwrap_or(0).saturating_add(1);
-            let is_over = max_deliver > 0 && count > max_deliver;
-            if is_over && consumer.policy.dead_letter_prefix.is_some() {
-                // It becomes a dead letter as soon as it can; others do not wait for it.
-                continue;
-            }
-            if is_over {
-                has_more_to_give_up = true;
-                break;
-            }
-            if let Some((level, entry)) = mailbox.get(msg_id) {
-                offers.push(Offer { level, entry, count });
-            }
-        }
-        if has_more_to_give_up {
+        let consumer = &mut slot.consumer;
+        let (again, stop) = offer_again(mailbox, consumer, most);
+        let (offers, more) = offer_new(mailbox, consumer, again, stop, most);
+        if more || stop.is_some() {
             self.state.ready_consumers.insert(key);
-            return Ok(offers);
-        }
-        let room = match consumer.policy.max_ack_pending as usize {
-            0 => most,
-            _ if consumer.policy.ack == AckPolicy::None => most,
-            limit => most.min(offers.len() + limit.saturating_sub(consumer.outstanding())),
-        };
-        let early: Vec<u64> = consumer.early().take(room.saturating_sub(offers.len())).collect();
-        for (level, entry) in early.into_iter().filter_map(|msg_id| mailbox.get(msg_id)) {
-            offers.push(Offer { level, entry, count: 1 });
-        }
-        if offers.len() >= room {
-            return Ok(offers);
-        }
-        let subjects = mailbox.subjects();
-        let mut next = consumer.next();
-        for (level, entry) in mailbox.iter_from(next).take(LOOKED_AT) {
-            let wanted = consumer.policy.filters.is_empty()
-                || subjects.is_some_and(|subjects| {
-                    let ix = subjects.of(entry.msg_id);
-                    let known = ix.and_then(|ix| Some((ix, subjects.get(ix)?)));
-                    known.is_some_and(|(ix, known)| consumer.wants(ix, &known.subject))
-                });
-            if wanted {
-                offers.push(Offer { level, entry, count: 1 });
-                if offers.len() >= room {
-                    return Ok(offers);
-                }
-            } else if offers.is_empty() {
-                next = entry.msg_id + 1;
-            }
-        }
-        if offers.is_empty() && next > consumer.next() {
-            consumer.pass_over(next);
-            if consumer.pending() > 0 {
-                self.state.ready_consumers.insert(key);
-            }
         }
         Ok(offers)
     }
@@ -254,7 +203,8 @@ impl Store {
             let given = ConsumerGiven { stamp, consumer: &name, runs: &runs };
             let msg_ids: Vec<u64> = some.iter().map(Offer::msg_id).collect();
             // Who acknowledges nothing has done with what it is given.
-            let gone = if none_answers { self.gone_with(key, &msg_ids) } else { Vec::new() };
+            let stored = if none_answers { self.stored_of(key, &msg_ids) } else { Vec::new() };
+            let gone = self.gone_with(key, &stored);
             let mut encoded = Vec::new();
             ranges::encode_ids(gone.iter().copied(), &mut encoded);
             let removed =
@@ -324,4 +274,85 @@ impl Store {
     pub fn known(&self) -> Lsn {
         self.log.end()
     }
+}
+
+/// What a consumer may be given again, the most urgent first. A level is where that ends because something is to be given
+/// up before.
+fn offer_again(mailbox: &Mailbox, consumer: &Consumer, most: usize) -> (Vec<Offer>, Option<Level>) {
+    let mut offers = Vec::new();
+    let max_deliver = consumer.policy.max_deliver;
+    for msg_id in consumer.all_again().take(most) {
+        let count = consumer.count(msg_id).unwrap_or(0).saturating_add(1);
+        let is_over = max_deliver > 0 && count > max_deliver;
+        let Some((level, entry)) = mailbox.get(msg_id) else { continue };
+        if !is_over {
+            offers.push(Offer { level, entry, count });
+        } else if consumer.policy.dead_letter_prefix.is_none() {
+            return (offers, Some(level));
+        }
+        // It becomes a dead letter as soon as it can; others do not wait for it.
+    }
+    (offers, None)
+}
+
+/// Puts what is new among what is to be given again: all of a level that is before `stop`, if there is a stop. Says
+/// whether there is more to look at without anything to give.
+fn offer_new(
+    mailbox: &Mailbox,
+    consumer: &mut Consumer,
+    again: Vec<Offer>,
+    stop: Option<Level>,
+    most: usize,
+) -> (Vec<Offer>, bool) {
+    let mut room = match consumer.policy.max_ack_pending as usize {
+        0 => most,
+        _ if consumer.policy.ack == AckPolicy::None => most,
+        limit => limit.saturating_sub(consumer.outstanding()),
+    };
+    let (lanes, subjects) = (mailbox.lanes(), mailbox.subjects());
+    let (mut offers, mut again) = (Vec::new(), again.into_iter().peekable());
+    let (mut looked_at, mut passed) = (0, false);
+    for (level, lane) in lanes {
+        while let Some(offer) = again.next_if(|offer| offer.level <= *level) {
+            offers.push(offer);
+        }
+        let free = room.min(most.saturating_sub(offers.len()));
+        if free == 0 || stop.is_some_and(|stop| stop <= *level) {
+            continue;
+        }
+        let had = offers.len();
+        let early = consumer.early().filter_map(|msg_id| lane.get(msg_id)).take(free);
+        offers.extend(early.map(|entry| Offer { level: *level, entry, count: 1 }));
+        let mut next = consumer.next_in(*level);
+        for entry in lane.iter_from(next) {
+            if offers.len() - had == free || looked_at == LOOKED_AT {
+                break;
+            }
+            looked_at += 1;
+            let wanted = consumer.policy.filters.is_empty()
+                || subjects.is_some_and(|subjects| {
+                    let ix = subjects.of(entry.msg_id);
+                    let known = ix.and_then(|ix| Some((ix, subjects.get(ix)?)));
+                    known.is_some_and(|(ix, known)| consumer.wants(ix, &known.subject))
+                });
+            if wanted {
+                offers.push(Offer { level: *level, entry, count: 1 });
+            } else if offers.len() == had {
+                next = entry.msg_id + 1;
+            }
+        }
+        room -= offers.len() - had;
+        if offers.len() == had && next > consumer.next_in(*level) {
+            consumer.pass_over(Some(*level).filter(|_| lanes.len() > 1), next);
+            passed = true;
+        }
+        // Something more urgent may be behind what was looked at: what is less urgent waits.
+        if looked_at == LOOKED_AT {
+            let more = offers.is_empty() && (consumer.pending() > 0 || again.peek().is_some());
+            return (offers, passed && more);
+        }
+    }
+    offers.extend(again);
+    offers.truncate(most);
+    (offers, false)
 }

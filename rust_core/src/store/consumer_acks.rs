@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::activity::GroupCounts;
 use super::consume::MOST_GIVEN;
 use super::consumers::ConsumerKey;
-use super::stream_dead_letters::{Death, Grave};
+use super::stream_dead_letters::{Death, Fate, Grave};
 use super::stream_state::{AboutMessage, StreamEvent};
 use super::timers::Timer;
 use super::{Store, space_for, space_for_unit};
@@ -79,7 +79,7 @@ impl Store {
         let Some(slot) = self.state.consumer(key) else { return Ok(Acked::NeverGiven) };
         let policy = &slot.consumer.policy;
         let (kind, msg_id) = (policy.ack, of.msg_id);
-        if msg_id >= slot.consumer.next() {
+        if self.is_to_come(key, msg_id) {
             return Ok(Acked::NeverGiven);
         }
         let moves_it = matches!(ack, ConsumerAck::Return(_) | ConsumerAck::Progress);
@@ -90,6 +90,15 @@ impl Store {
         if is_late && (moves_it || of.wants_to_know) {
             return Ok(Acked::Late);
         }
+        let out = slot.consumer.count(msg_id);
+        let about = AboutMessage {
+            stream: self.stream_name(key.slot),
+            consumer: Arc::clone(&slot.name),
+            stream_seq: msg_id + 1,
+            consumer_seq: of.number,
+            deliveries: out.unwrap_or(of.count),
+            fate: Fate::Plain,
+        };
         let hold_ms = policy.ack_wait_ms.max(policy.backoff_ms.first().copied().unwrap_or(0));
         self.state.note_consumer_use(key, now);
         if let Some(slot) = self.state.consumer_mut(key)
@@ -97,8 +106,6 @@ impl Store {
         {
             slot.acked_ms = now.wall_ms;
         }
-        let about =
-            self.about(key, msg_id).map(|about| AboutMessage { consumer_seq: of.number, ..about });
         match ack {
             ConsumerAck::Done => {
                 let first = if kind == AckPolicy::All { 0 } else { msg_id };
@@ -108,23 +115,23 @@ impl Store {
             ConsumerAck::Terminate(reason) => {
                 let one = self.given_within(key, msg_id, msg_id);
                 self.finish(key, &one, cause::TERMINATED, now)?;
-                if let Some(about) = about {
+                let event = StreamEvent::Terminated(about, reason.clone());
+                self.state.stream_events.push_back(event);
+            }
+            ConsumerAck::Bury(reason, grave) => {
+                let death = Death { cause: cause::TERMINATED, error: reason };
+                let fate = match out.is_some() || self.was_left(key, msg_id) {
+                    true => self.bury(key, &about, grave, &death, now)?,
+                    false => Some(Fate::Plain),
+                };
+                if let Some(fate) = fate {
+                    let about = AboutMessage { fate, ..about };
                     let event = StreamEvent::Terminated(about, reason.clone());
                     self.state.stream_events.push_back(event);
                 }
             }
-            ConsumerAck::Bury(reason, grave) => {
-                if let Some(about) = about {
-                    let death = Death { cause: cause::TERMINATED, error: reason };
-                    if let Some(fate) = self.bury(key, msg_id, grave, &death, now)? {
-                        let about = AboutMessage { fate, ..about };
-                        let event = StreamEvent::Terminated(about, reason.clone());
-                        self.state.stream_events.push_back(event);
-                    }
-                }
-            }
             ConsumerAck::Return(delay_ms) => {
-                if let Some(about) = about {
+                if out.is_some() {
                     self.take_back(key, msg_id, delay_ms.unwrap_or(0), now)?;
                     self.state.stream_events.push_back(StreamEvent::Returned(about));
                     self.count_of_consumer(key, |counts| counts.returned += 1);
@@ -141,6 +148,51 @@ impl Store {
             }
         }
         Ok(Acked::Heard)
+    }
+
+    /// The same as [`ConsumerAck::Done`] for each of these messages, said by connections that wait for no answer: all of
+    /// it is recorded at once. Its policy is [`AckPolicy::Explicit`].
+    pub fn consumer_done(
+        &mut self,
+        key: ConsumerKey,
+        mut msg_ids: Vec<u64>,
+        now: Now,
+    ) -> Result<()> {
+        self.tick(now);
+        let Some(slot) = self.state.consumer(key) else { return Ok(()) };
+        let consumer = &slot.consumer;
+        debug_assert_eq!(
+            consumer.policy.ack,
+            AckPolicy::Explicit,
+            "each is acknowledged by itself"
+        );
+        msg_ids.retain(|id| !self.is_to_come(key, *id) && !consumer.is_dead_letter(*id));
+        let Some(slot) = self.state.consumer_mut(key).filter(|_| !msg_ids.is_empty()) else {
+            return Ok(());
+        };
+        msg_ids.sort_unstable();
+        msg_ids.dedup();
+        slot.acked_ms = now.wall_ms;
+        self.state.note_consumer_use(key, now);
+        let mut all = Vec::with_capacity(msg_ids.len());
+        for run in msg_ids.chunk_by(|id, next| id + 1 == *next) {
+            let given = self.given_within(key, run[0], run[run.len() - 1]);
+            if given.len() == run.len() {
+                all.extend(given);
+            } else {
+                run.iter().for_each(|id| all.extend(self.given_within(key, *id, *id)));
+            }
+        }
+        self.finish(key, &all, cause::CONSUMED, now)
+    }
+
+    /// Whether a consumer was not given a message yet, nor has passed it over.
+    fn is_to_come(&self, key: ConsumerKey, msg_id: u64) -> bool {
+        let Some(slot) = self.state.consumer(key) else { return true };
+        let consumer = &slot.consumer;
+        let stored = || self.state.slot(key.slot)?.mailbox.get(msg_id);
+        let is_behind = |(level, _)| consumer.is_new(level, msg_id);
+        msg_id >= consumer.next() || (consumer.is_uneven() && stored().is_some_and(is_behind))
     }
 
     fn is_returned(&self, key: ConsumerKey, msg_id: u64) -> bool {
@@ -213,14 +265,25 @@ impl Store {
         }
         let begin = first.max(consumer.floor().stream.min(last));
         let Some(subjects) = mailbox.subjects() else { return given };
+        let is_uneven = consumer.is_uneven();
         for (msg_id, ix) in subjects.iter_from(begin).take_while(|(id, _)| *id <= last) {
             let wants = subjects.get(ix).is_some_and(|known| consumer.wants(ix, &known.subject));
-            if wants && msg_id < consumer.next() && !consumer.has_before_it(msg_id) {
+            let is_behind = |(level, _)| consumer.is_new(level, msg_id);
+            let is_new = msg_id >= consumer.next()
+                || (is_uneven && mailbox.get(msg_id).is_some_and(is_behind));
+            if wants && !is_new && !consumer.has_before_it(msg_id) {
                 given.push(msg_id);
             }
         }
         given.sort_unstable();
         given
+    }
+
+    /// Whether a message was given up and is stored for nothing but this consumer. A stream that keeps messages for other
+    /// reasons keeps it, whatever becomes of it.
+    fn was_left(&mut self, key: ConsumerKey, msg_id: u64) -> bool {
+        !self.given_within(key, msg_id, msg_id).is_empty()
+            && !self.gone_with(key, &self.stored_of(key, &[msg_id])).is_empty()
     }
 
     /// Messages that were given are done with. Where the stream keeps them only for that, they go in the same step.
@@ -229,10 +292,8 @@ impl Store {
         let name = Arc::clone(&slot.name);
         let address = self.address_of(key.slot);
         let stamp = Stamp { time_ms: now.wall_ms, address: &address };
-        let last = self.state.slot(key.slot).zip(msg_ids.last());
-        let last = last.and_then(|(slot, id)| slot.mailbox.get(*id));
-        let took_ms = last.map(|(_, entry)| now.wall_ms.saturating_sub(entry.create_ms));
-        let mut count = 0;
+        let kind = slot.consumer.policy.ack;
+        let (mut count, mut took_ms) = (0, Vec::<u64>::new());
         for some in msg_ids.chunks(MOST_GIVEN) {
             let Some(slot) = self.state.consumer(key) else { return Ok(()) };
             let is_out = |id: &u64| slot.consumer.count(*id).is_some();
@@ -240,7 +301,14 @@ impl Store {
             let mut runs = Vec::new();
             encode_runs(out.iter().map(|id| (*id, 1)), &mut runs);
             let done = ConsumerDone { stamp, consumer: &name, cause, runs: &runs };
-            let gone = self.gone_with(key, some);
+            let stored = self.stored_of(key, some);
+            let ages = stored.iter().map(|(_, create_ms)| now.wall_ms.saturating_sub(*create_ms));
+            // Where one acknowledgement is for many messages, the last counts.
+            match kind {
+                AckPolicy::All => took_ms = ages.rev().take(1).collect(),
+                AckPolicy::None | AckPolicy::Explicit => took_ms.extend(ages),
+            }
+            let gone = self.gone_with(key, &stored);
             let mut encoded = Vec::new();
             ranges::encode_ids(gone.iter().copied(), &mut encoded);
             let removed =
@@ -276,20 +344,24 @@ impl Store {
         Ok(())
     }
 
-    /// The messages among these that go from the stream once this consumer has done with them.
-    pub(super) fn gone_with(&mut self, key: ConsumerKey, msg_ids: &[u64]) -> Vec<u64> {
+    /// The messages among these stored ones that go from the stream once this consumer has done with them.
+    pub(super) fn gone_with(&mut self, key: ConsumerKey, stored: &[(u64, u64)]) -> Vec<u64> {
         let Some(slot) = self.state.slot(key.slot) else { return Vec::new() };
         let policy = slot.mailbox.policy();
         let (work_queue, interest) = (policy.work_queue, policy.interest);
-        let stored = |id: &u64| slot.mailbox.get(*id).is_some();
-        let stored: Vec<u64> = msg_ids.iter().copied().filter(stored).collect();
-        if work_queue {
-            return stored;
+        let stored = stored.iter().map(|(id, _)| *id);
+        match interest {
+            _ if work_queue => stored.collect(),
+            true => stored.filter(|id| !self.state.is_wanted_by_others(key, *id)).collect(),
+            false => Vec::new(),
         }
-        if !interest {
-            return Vec::new();
-        }
-        stored.into_iter().filter(|id| !self.state.is_wanted_by_others(key, *id)).collect()
+    }
+
+    /// Those of these messages that are stored, and when they were created.
+    pub(super) fn stored_of(&self, key: ConsumerKey, msg_ids: &[u64]) -> Vec<(u64, u64)> {
+        let Some(slot) = self.state.slot(key.slot) else { return Vec::new() };
+        let created = |id: &u64| Some((*id, slot.mailbox.get(*id)?.1.create_ms));
+        msg_ids.iter().filter_map(created).collect()
     }
 
     /// Lets messages be that have come back and were delivered as often as allowed, among the next `most`.

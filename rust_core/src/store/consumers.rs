@@ -54,7 +54,7 @@ pub struct Sweep {
 /// The consumers of one stream.
 #[derive(Debug, Default)]
 pub struct Consumers {
-    /// Where only messages stay that some consumer wants: others are looked for since one was removed.
+    /// Where only messages stay that some consumer wants: others are looked for since one was removed or changed.
     pub sweep: Option<Sweep>,
     by_name: HashMap<Arc<str>, u64, foldhash::fast::RandomState>,
     by_id: BTreeMap<u64, ConsumerSlot>,

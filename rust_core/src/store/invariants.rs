@@ -164,11 +164,17 @@ impl Slot {
                 let known = subjects.and_then(|subjects| subjects.get(subjects.of(msg_id)?));
                 known.is_some_and(|known| consumer.policy.wants(&known.subject))
             };
-            let ids = mailbox.iter_from(consumer.next()).map(|(_, entry)| entry.msg_id);
-            let pending = ids.filter(|id| is_wanted(*id)).count() + consumer.early().count();
+            let lanes = mailbox.lanes().iter();
+            let ids = lanes.flat_map(|(level, lane)| lane.iter_from(consumer.next_in(*level)));
+            let pending = ids.filter(|entry| is_wanted(entry.msg_id)).count();
+            let pending = pending + consumer.early().count();
             assert_eq!(consumer.pending(), pending as u64, "messages to come for {name}");
             for msg_id in consumer.out_within(0, u64::MAX) {
-                assert!(mailbox.get(msg_id).is_some(), "{msg_id} is out with {name}, and gone");
+                let level = mailbox.get(msg_id).map(|(level, _)| level);
+                assert!(level.is_some(), "{msg_id} is out with {name}, and gone");
+                assert_eq!(consumer.level(msg_id), level, "the level of {msg_id}");
+                let is_new = level.is_some_and(|level| consumer.is_new(level, msg_id));
+                assert!(!is_new, "{msg_id} is out with {name} and would be given as new");
             }
         }
     }

@@ -26,6 +26,8 @@ pub const MAX_SUBJECT: usize = 8192;
 pub struct Publish<'a> {
     /// Its subject.
     pub subject: &'a str,
+    /// How urgent it is.
+    pub level: Level,
     /// Header lines, each with CRLF.
     pub headers: &'a [u8],
     /// The payload.
@@ -112,7 +114,7 @@ impl Publish<'_> {
             sent_ms: now.wall_ms,
             create_ms: now.wall_ms.saturating_add(self.delay_ms),
             expires_ms: earliest(now.wall_ms, self.ttl_ms, 0),
-            level: Level::NORMAL.number(),
+            level: self.level.number(),
             address,
             key: self.subject,
             tags: "",
@@ -131,15 +133,17 @@ impl Store {
         now: Now,
     ) -> Result<Published, NotPublished> {
         self.tick(now);
-        self.publish_instead(key, publish, None, now)
+        self.publish_with(key, publish, None, &[], now)
     }
 
-    /// The same, in one step with the removal of the message of a stream that it is made of; that has no id.
-    pub(super) fn publish_instead(
+    /// The same when what is due has been done, in one step with the removal of the message of a stream that it is made
+    /// of, which has no id, and with `also`. Carrying out what these records say is left to the caller.
+    pub(super) fn publish_with(
         &mut self,
         key: StreamKey,
         publish: &Publish<'_>,
         of: Option<(SlotIx, u64)>,
+        also: &[(SlotIx, &Op<'_>)],
         now: Now,
     ) -> Result<Published, NotPublished> {
         let index = self.stream_slot(key).ok_or(NotPublished::NoStream)?;
@@ -164,7 +168,7 @@ impl Store {
         }
         let stamp = Some(Stamp { time_ms: now.wall_ms, address: &from });
         let removed = Op::Removed { stamp, cause: cause::DELETED, ranges: &ranges };
-        let mut records: SmallVec<[(SlotIx, &Op<'_>); 2]> = SmallVec::new();
+        let mut records: SmallVec<[(SlotIx, &Op<'_>); 3]> = SmallVec::new();
         let mut beside = Beside { must_stay: of.is_some(), ..Beside::default() };
         if !publish.id.is_empty() {
             records.push((index, &sent));
@@ -178,6 +182,7 @@ impl Store {
                 false => beside.freed = entry.map_or(0, |(_, entry)| entry.len.into()),
             }
         }
+        records.extend_from_slice(also);
         beside.records = &records;
         if delayed {
             self.delay_in_stream(index, publish, &beside, now)?;

@@ -9,7 +9,7 @@ use super::position::Position;
 use super::readers::MailboxRef;
 use super::{Store, space_for, space_for_unit};
 use crate::error::Result;
-use crate::group::{Delivered, Hold, Member, Pick, ranges};
+use crate::group::{Delivered, Hold, Member, ranges};
 use crate::log::{Lsn, Space};
 use crate::mailbox::{Entry, LEVELS, Lane, Level, Mailbox};
 use crate::time::Now;
@@ -19,8 +19,8 @@ use crate::wire::stamp::{Stamp, cause};
 /// The group of those who read a mailbox as its inbox. No client can name it.
 pub const INBOX_GROUP: &str = "$inbox";
 
-/// Messages in one record of an inbox: it fits the smallest segment.
-pub const IDS_AT_ONCE: usize = 128;
+/// Runs of messages in one record of an inbox: it fits the smallest segment.
+const RUNS_IN_RECORD: usize = 128;
 
 /// Runs of messages to be given again that are looked at for one reading of a level.
 const RUNS_AT_ONCE: usize = 4096;
@@ -197,10 +197,10 @@ impl Store {
     }
 
     /// The mailbox has an inbox from now on: a group that nobody has read anything for.
-    pub fn open_inbox(&mut self, index: SlotIx, now: Now) -> Result<()> {
+    pub fn open_inbox(&mut self, index: SlotIx, now: Now) -> Result<GroupIx> {
         let slot = self.state.in_use(index);
-        if slot.find_group(INBOX_GROUP).is_some() {
-            return Ok(());
+        if let Some(at) = slot.find_group(INBOX_GROUP) {
+            return Ok(at);
         }
         let start = [0; LEVELS];
         if !self.state.in_memory(index) {
@@ -209,8 +209,7 @@ impl Store {
             self.log.reserve(space_for(&[&op]), Space::Deliver, now.wall_ms)?;
             self.append(index, 0, &op);
         }
-        self.state.reset_group(index, INBOX_GROUP, start);
-        Ok(())
+        Ok(self.state.reset_group(index, INBOX_GROUP, start))
     }
 
     /// What of the inbox nobody was given: how many messages, and as many of them as the limits allow. Nothing changes.
@@ -237,16 +236,16 @@ impl Store {
         let Some(slot) = self.state.slot_of(of.slot, of.number) else { return Ok(()) };
         let (address, work_queue) =
             (slot.mailbox.address.clone(), slot.mailbox.policy().work_queue);
-        self.open_inbox(of.slot, now)?;
-        let Some((at, picks)) = self.inbox_picks(of.slot, given) else { return Ok(()) };
-        if picks.is_empty() {
+        let at = self.open_inbox(of.slot, now)?;
+        if given.is_empty() {
             return Ok(());
         }
+        let deliveries: Vec<_> = self.inbox_deliveries(of.slot, at, given).collect();
         let member = Member::Conn { epoch: self.state.epoch, conn: 0 };
-        let msg_ids: Vec<u64> = picks.iter().map(|pick| pick.entry.msg_id).collect();
+        let msg_ids: Vec<u64> = given.iter().map(|(_, msg_id)| *msg_id).collect();
         if !self.state.in_memory(of.slot) {
             let (mut taken, mut read) = (Vec::new(), Vec::new());
-            ranges::encode_picks(&picks, &mut taken);
+            ranges::encode_deliveries(deliveries.iter().copied(), &mut taken);
             ranges::encode_ids(msg_ids.iter().copied(), &mut read);
             let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
             let (group, name) = (INBOX_GROUP, member_name(&member));
@@ -259,7 +258,6 @@ impl Store {
             self.log.reserve(space_for_unit(unit), Space::Deliver, now.wall_ms)?;
             self.append_unit(unit);
         }
-        let deliveries: Vec<Delivered> = picks.iter().map(Pick::delivered).collect();
         self.state.deliver(of.slot, at, &member, deliveries, None, true);
         self.confirmed(of.slot, at, &msg_ids);
         Ok(())
@@ -294,23 +292,29 @@ impl Store {
         unread
     }
 
-    /// Messages of the inbox are being written to a connection. Until [`Store::inbox_read`] or the end of the connection
-    /// they are nobody else's.
+    /// Messages of the inbox, which are there, are being written to a connection: as many of them as it returns, the
+    /// first ones. Until [`Store::inbox_read`] or the end of the connection they are nobody else's.
     pub fn inbox_given(
         &mut self,
         index: SlotIx,
         conn: u64,
         given: &[(Level, u64)],
         now: Now,
-    ) -> Result<()> {
-        self.open_inbox(index, now)?;
-        let Some((at, picks)) = self.inbox_picks(index, given) else { return Ok(()) };
+    ) -> Result<usize> {
+        let at = self.open_inbox(index, now)?;
+        let mut deliveries: Vec<_> = self.inbox_deliveries(index, at, given).collect();
+        let follows = |a: &Delivered, b: &Delivered| {
+            (a.level, a.count, a.msg_id + 1) == (b.level, b.count, b.msg_id)
+        };
+        let runs = deliveries.chunk_by(follows).take(RUNS_IN_RECORD);
+        deliveries.truncate(runs.map(<[_]>::len).sum());
+        let count = deliveries.len();
         let slot = self.state.in_use(index);
         let member = Member::Conn { epoch: self.state.epoch, conn };
         if !self.state.in_memory(index) {
             let address = slot.mailbox.address.clone();
             let mut encoded = Vec::new();
-            ranges::encode_picks(&picks, &mut encoded);
+            ranges::encode_deliveries(deliveries.iter().copied(), &mut encoded);
             let stamp = Some(Stamp { time_ms: now.wall_ms, address: &address });
             let (group, member) = (INBOX_GROUP, member_name(&member));
             let op = Op::Delivered { stamp, group, member, keeps: true, ranges: &encoded };
@@ -319,23 +323,28 @@ impl Store {
         }
         // It ends with the connection, not with time.
         let hold = Some(Hold { until_mono_ms: u64::MAX, conn });
-        let deliveries: Vec<Delivered> = picks.iter().map(Pick::delivered).collect();
         self.state.deliver(index, at, &member, deliveries, hold, true);
         self.waiters.note_holder(conn, index, self.state.number(index), at);
-        Ok(())
+        Ok(count)
     }
 
-    /// The group of an inbox, and what these messages are to it.
-    fn inbox_picks(&self, index: SlotIx, given: &[(Level, u64)]) -> Option<(GroupIx, Vec<Pick>)> {
+    /// What it is to the group of an inbox that these messages are given.
+    fn inbox_deliveries(
+        &self,
+        index: SlotIx,
+        at: GroupIx,
+        given: &[(Level, u64)],
+    ) -> impl Iterator<Item = Delivered> {
         let slot = self.state.in_use(index);
-        let at = slot.find_group(INBOX_GROUP)?;
-        let group = slot.known_group(at);
-        let picks = given.iter().filter_map(|&(level, msg_id)| {
-            let (_, entry) = slot.mailbox.get(msg_id)?;
-            let before = group.group.pending(msg_id).map_or(0, |p| p.delivered.count);
-            Some(Pick { level, entry, count: before.saturating_add(1), again: false })
-        });
-        Some((at, picks.collect()))
+        let group = &slot.known_group(at).group;
+        given.iter().map(|&(level, msg_id)| {
+            debug_assert!(slot.mailbox.get(msg_id).is_some(), "{msg_id} is given and not there");
+            // What is pending is below the cursor.
+            let was_given = msg_id < group.cursors()[level.index()];
+            let before = was_given.then(|| group.pending(msg_id)).flatten();
+            let before = before.map_or(0, |pending| pending.delivered.count);
+            Delivered { level, msg_id, count: before.saturating_add(1) }
+        })
     }
 
     /// A message of the inbox was written to a connection whose client passes over it: it is unread again, as it will be
@@ -358,13 +367,16 @@ impl Store {
     ) -> Result<()> {
         let Some(slot) = self.state.slot_of(index, number) else { return Ok(()) };
         let Some(at) = slot.find_group(INBOX_GROUP) else { return Ok(()) };
-        let group = slot.known_group(at);
-        let pending = |msg_id: &u64| group.group.pending(*msg_id).is_some();
-        let read: Vec<u64> = msg_ids.iter().copied().filter(pending).collect();
-        if read.is_empty() {
-            return Ok(());
+        let pending = slot.known_group(at).group.pending_of(msg_ids.iter().copied());
+        let read: Vec<u64> = pending.collect();
+        let mut rest = &read[..];
+        while !rest.is_empty() {
+            let runs = rest.chunk_by(|a, b| a + 1 == *b).take(RUNS_IN_RECORD);
+            let (some, more) = rest.split_at(runs.map(<[_]>::len).sum());
+            self.confirm(index, at, some, now)?;
+            rest = more;
         }
-        self.confirm(index, at, &read, now)
+        Ok(())
     }
 }
 

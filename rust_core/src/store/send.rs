@@ -85,7 +85,7 @@ impl<'a> Send<'a> {
     }
 
     /// The message as stored under `msg_id`, with the life that it or the policy says.
-    fn message<'m>(
+    pub(super) fn message<'m>(
         &'m self,
         address: &'m str,
         msg_id: u64,

@@ -1,5 +1,7 @@
 //! Sending with an id: the same id again, within the mailbox's window, is the same send.
 
+use smallvec::SmallVec;
+
 use super::indexes::SlotIx;
 use super::state::State;
 use super::timers::{Purpose, Timer};
@@ -39,6 +41,19 @@ impl Store {
         now: Now,
     ) -> Result<Once> {
         self.tick(now);
+        self.send_once_with(address, id, send, &[], now)
+    }
+
+    /// The same when what is due has been done, in one unit with `records`. Carrying out what they say is left to the
+    /// caller.
+    pub(super) fn send_once_with(
+        &mut self,
+        address: &str,
+        id: &str,
+        send: &Send<'_>,
+        records: &[(SlotIx, &Op<'_>)],
+        now: Now,
+    ) -> Result<Once> {
         let index = self.lookup(address, now)?;
         if id.is_empty() || id.len() > MAX_SEND_ID {
             let problem = format!("it has {} bytes: 1 to {MAX_SEND_ID} are allowed", id.len());
@@ -52,10 +67,11 @@ impl Store {
         let next_id = self.state.slot(index).map(|slot| slot.mailbox.next_id);
         let msg_id = next_id.filter(|_| send.delay_ms == 0);
         let op = Op::SentOnce(SentOnce { sent_ms: now.wall_ms, msg_id, id });
-        let recorded = [(index, &op)];
+        let mut with: SmallVec<[(SlotIx, &Op<'_>); 3]> = SmallVec::new();
         // What is in memory only is lost with the process, and may be sent again then.
-        let with = if self.state.in_memory(index) { &[][..] } else { &recorded[..] };
-        let sent = self.send_to(index, address, send, with, now)?;
+        with.extend((!self.state.in_memory(index)).then_some((index, &op)));
+        with.extend_from_slice(records);
+        let sent = self.send_to(index, address, send, &with, now)?;
         debug_assert_eq!(sent, msg_id, "what the record says");
         self.state.note_sent(index, id, now.wall_ms, sent);
         Ok(Once { msg_id: sent, duplicate: false })

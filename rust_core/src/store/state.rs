@@ -400,18 +400,18 @@ impl State {
     pub fn remove_message(&mut self, index: SlotIx, msg_id: u64) -> bool {
         let slot = self.slots.in_use_mut(index);
         let before = slot.mailbox.bytes;
-        let removed = take_message(&mut slot.mailbox, msg_id, &mut self.timers, &mut self.live);
-        if removed {
+        let taken = take_message(&mut slot.mailbox, msg_id, &mut self.timers, &mut self.live);
+        if let Some(level) = taken {
             self.journal.touch(index);
             self.usage.change(slot.owner, before, slot.mailbox.bytes);
             for group in slot.groups_mut() {
                 group.group.forget(msg_id);
             }
             if slot.mailbox.subjects().is_some() {
-                self.note_removed(index, msg_id);
+                self.note_removed(index, level, msg_id);
             }
         }
-        removed
+        taken.is_some()
     }
 
     /// All messages go at once, from their lanes, from every group, and those that are delayed; they are counted out by
@@ -463,15 +463,15 @@ pub(super) fn take_message(
     msg_id: u64,
     timers: &mut Timers,
     live: &mut LiveBytes,
-) -> bool {
-    let Some(entry) = mb.take(msg_id) else { return false };
+) -> Option<Level> {
+    let (level, entry) = mb.take(msg_id)?;
     live.sub(entry.at, entry.len);
     if entry.flags & EXPIRES != 0
         && let Some((_, timer)) = mb.extras_mut().expiries.remove(msg_id)
     {
         timers.wall.cancel(timer);
     }
-    true
+    Some(level)
 }
 
 pub(super) fn take_delayed(

@@ -30,6 +30,8 @@ pub struct Grave {
     pub to: std::result::Result<StreamKey, String>,
     /// The subject it gets.
     pub subject: String,
+    /// Whether it is as urgent there as it was.
+    pub keeps_level: bool,
 }
 
 /// What became of a message that a consumer has given up.
@@ -91,7 +93,7 @@ impl Store {
         }
         let Some(about) = self.about(key, msg_id) else { return };
         let death = Death { cause: cause::MAX_DELIVER, error: "" };
-        match self.bury(key, msg_id, grave, &death, now) {
+        match self.bury(key, &about, grave, &death, now) {
             Ok(None) => {}
             Ok(Some(fate)) => {
                 let event = StreamEvent::MaxDeliveries(AboutMessage { fate, ..about });
@@ -106,16 +108,18 @@ impl Store {
         }
     }
 
-    /// A message that is out becomes a dead letter: the copy is stored, the consumer has done with the original, and this
-    /// goes where that makes messages go, all in one step. `None` if the message is damaged and gone.
+    /// A message that is out, or was left where it is, becomes a dead letter: the copy is stored, the consumer has done
+    /// with the original, and this goes where that makes messages go, all in one step. `None` if the message is damaged
+    /// and gone.
     pub(super) fn bury(
         &mut self,
         key: ConsumerKey,
-        msg_id: u64,
+        about: &AboutMessage,
         grave: &Grave,
         death: &Death<'_>,
         now: Now,
     ) -> Result<Option<Fate>> {
+        let msg_id = about.stream_seq - 1;
         let to = match &grave.to {
             Ok(to) => *to,
             Err(why) => return self.leave_in_place(key, msg_id, why, now),
@@ -123,9 +127,7 @@ impl Store {
         let Some(index) = self.stream_slot(to) else {
             return self.leave_in_place(key, msg_id, "the stream has gone", now);
         };
-        let (Some(about), Some(entry)) = (self.about(key, msg_id), self.entry(key, msg_id)) else {
-            return Ok(None);
-        };
+        let Some(entry) = self.entry(key, msg_id) else { return Ok(None) };
         let target = self.state.slot(index).map(|slot| &slot.mailbox);
         if index != key.slot && target.is_some_and(|target| is_full_for(target, entry.1.len)) {
             return Err(self.full(index));
@@ -136,7 +138,7 @@ impl Store {
             Err(Unread::Failed(error)) => return Err(error),
         };
         let Some((_, message)) = fetched.iter().next() else { return Ok(None) };
-        let headers = headers(&message, &about, death, now);
+        let headers = headers(&message, about, death, now);
         let (name, address) = (Arc::clone(&about.consumer), self.address_of(key.slot));
         let stamp = Stamp { time_ms: now.wall_ms, address: &address };
         let mut runs = Vec::new();
@@ -146,7 +148,7 @@ impl Store {
             other => other,
         };
         let done = ConsumerDone { stamp, consumer: &name, cause: done, runs: &runs };
-        let gone = self.gone_with(key, &[msg_id]);
+        let gone = self.gone_with(key, &self.stored_of(key, &[msg_id]));
         let mut encoded = Vec::new();
         ranges::encode_ids(gone.iter().copied(), &mut encoded);
         let removed = Op::Removed { stamp: Some(stamp), cause: cause::CONSUMED, ranges: &encoded };
@@ -162,6 +164,7 @@ impl Store {
         };
         let publish = Publish {
             subject: &grave.subject,
+            level: Some(entry.0).filter(|_| grave.keeps_level).unwrap_or_default(),
             headers: &headers,
             payload: message.payload,
             ..Publish::default()
@@ -175,12 +178,14 @@ impl Store {
             Err(NotPublished::Failed(error)) => return Err(error),
             Err(_) => return Err(self.full(index)),
         }
+        if self.is_out(key, msg_id) {
+            self.count_of_consumer(key, |counts| counts.dead += 1);
+            self.dead.add(message.key);
+        }
         self.state.done(key, &done);
         for msg_id in gone {
             self.state.remove_message(key.slot, msg_id);
         }
-        self.count_of_consumer(key, |counts| counts.dead += 1);
-        self.dead.add(message.key);
         self.state.arm_consumer(key);
         if self.state.consumer(key).is_some_and(|slot| slot.consumer.waiting > 0) {
             self.state.ready_consumers.insert(key);
@@ -202,7 +207,7 @@ impl Store {
         let known = self.state.slot(from).and_then(|slot| slot.mailbox.get(msg_id));
         let (_, entry) = known.ok_or(Error::MessageNotFound)?;
         let target = self.stream_slot(to).ok_or(Error::MessageNotFound)?;
-        match self.publish_instead(to, publish, Some((from, msg_id)), now) {
+        match self.publish_with(to, publish, Some((from, msg_id)), &[], now) {
             Ok(published) => Ok(published.seq),
             Err(NotPublished::Failed(error)) => Err(error),
             Err(NotPublished::TooLarge) => {
@@ -222,7 +227,9 @@ impl Store {
         why: &str,
         now: Now,
     ) -> Result<Option<Fate>> {
-        self.give_up_all(key, &[msg_id], now)?;
+        if self.is_out(key, msg_id) {
+            self.give_up_all(key, &[msg_id], now)?;
+        }
         if self.state.consumer(key).is_some_and(|slot| slot.consumer.waiting > 0) {
             self.state.ready_consumers.insert(key);
         }
@@ -236,6 +243,10 @@ impl Store {
                 self.dead.add(&subject);
             }
         }
+    }
+
+    fn is_out(&self, key: ConsumerKey, msg_id: u64) -> bool {
+        self.state.consumer(key).is_some_and(|slot| slot.consumer.count(msg_id).is_some())
     }
 
     fn entry(

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use super::fetch::Unread;
 use super::stream::StreamKey;
 use super::{ConsumerKey, Fetched, Store};
-use crate::consumer::Position;
+use crate::consumer::{Consumer, Position};
 use crate::error::Result;
-use crate::mailbox::SubjectIx;
+use crate::mailbox::{Lane, Level, Mailbox, SubjectIx};
+
+/// Most messages that are looked at to find the first that is to come.
+const LOOKED_AT: usize = 4096;
 
 /// A stream as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -225,19 +228,28 @@ impl Store {
     pub fn consumer_info(&self, key: ConsumerKey) -> Option<ConsumerInfo> {
         let slot = self.state.consumer(key)?;
         let consumer = &slot.consumer;
+        let mailbox = &self.state.slot(key.slot)?.mailbox;
         Some(ConsumerInfo {
             name: Arc::clone(&slot.name),
             config: consumer.config.to_string(),
             created_ms: consumer.created_ms,
             delivered: consumer.delivered(),
             delivered_ms: slot.delivered_ms,
-            floor: consumer.floor(),
+            floor: floor_of(mailbox, consumer),
             acked_ms: slot.acked_ms,
             ack_pending: consumer.outstanding() as u64,
             redelivered: consumer.redelivered() as u64,
             waiting: consumer.waiting as u64,
             pending: consumer.pending(),
         })
+    }
+
+    /// The name of a consumer, its last delivery, and how many messages are to come. What [`Store::consumer_info`] says, for
+    /// less.
+    pub fn consumer_progress(&self, key: ConsumerKey) -> Option<(Arc<str>, Position, u64)> {
+        let slot = self.state.consumer(key)?;
+        let consumer = &slot.consumer;
+        Some((Arc::clone(&slot.name), consumer.delivered(), consumer.pending()))
     }
 
     /// A consumer of a stream, by its name.
@@ -252,6 +264,25 @@ impl Store {
         let all = slot.and_then(|slot| slot.consumers()).into_iter().flat_map(|all| all.iter());
         all.map(|(id, c)| (Arc::clone(&c.name), ConsumerKey { slot: key.slot, id })).collect()
     }
+}
+
+/// Up to where a consumer has done with everything. Where more urgent messages were given before others, the first of
+/// these is behind it, or what was looked at to find that.
+pub(super) fn floor_of(mailbox: &Mailbox, consumer: &Consumer) -> Position {
+    let floor = consumer.floor();
+    let wants = |msg_id: u64| {
+        let subjects = mailbox.subjects();
+        let known = subjects.and_then(|subjects| subjects.get(subjects.of(msg_id)?));
+        known.is_some_and(|known| consumer.policy.wants(&known.subject))
+    };
+    let first = |(level, lane): &(Level, Lane)| {
+        let ids = lane.iter_from(consumer.next_in(*level)).map(|entry| entry.msg_id);
+        let mut ids = ids.take_while(|msg_id| *msg_id < floor.stream).enumerate();
+        ids.find(|(ix, msg_id)| *ix == LOOKED_AT || wants(*msg_id)).map(|(_, msg_id)| msg_id)
+    };
+    let behind = |(level, _): &&(Level, Lane)| consumer.next_in(*level) < floor.stream;
+    let to_come = mailbox.lanes().iter().filter(behind).filter_map(first).min();
+    Position { stream: to_come.unwrap_or(floor.stream), ..floor }
 }
 
 /// Whether a subject is among these, by its short name.

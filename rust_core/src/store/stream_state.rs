@@ -10,6 +10,7 @@ use super::state::State;
 use super::stream_dead_letters::Fate;
 use super::timers::{Purpose, Timer, Timers};
 use crate::consumer::{Consumer, ConsumerPolicy};
+use crate::mailbox::{Entry, Lane, Level, Mailbox, Subjects};
 use crate::time::Now;
 use crate::wire::op::MAX_ID;
 use crate::wire::stamp::cause;
@@ -108,7 +109,11 @@ impl State {
         let (mailbox, consumers) = slot.with_consumers();
         if let Some(id) = consumers.find(set.consumer) {
             if let Some(there) = consumers.get_mut(id) {
+                let has_other_filters = there.consumer.policy.filters != policy.filters;
                 there.consumer.change(policy, set.config);
+                if has_other_filters {
+                    self.begin_sweep(index);
+                }
             }
             return Ok(Some(ConsumerKey { slot: index, id }));
         }
@@ -150,12 +155,19 @@ impl State {
     /// is malformed.
     pub fn give(&mut self, key: ConsumerKey, given: &ConsumerGiven<'_>, now: Now) -> Option<()> {
         let runs = decode_runs(given.runs)?;
-        let Some(slot) = self.consumer_mut(key) else { return Some(()) };
+        self.journal.touch(key.slot);
+        let Some(slot) = self.slot_mut(key.slot) else { return Some(()) };
+        let Some((mailbox, slot)) = slot.consumer_and_mailbox(key.id) else { return Some(()) };
         let consumer = &mut slot.consumer;
+        let only = only_level(mailbox);
         for run in runs {
+            let deadline_ms = now.mono_ms.saturating_add(consumer.policy.hold_ms(run.count));
             for msg_id in run.first..run.first + u64::from(run.len) {
-                let hold_ms = consumer.policy.hold_ms(run.count);
-                consumer.apply_given(msg_id, run.count, now.mono_ms.saturating_add(hold_ms));
+                let level = only.or_else(|| mailbox.get(msg_id).map(|(level, _)| level));
+                consumer.apply_given(msg_id, level, run.count, deadline_ms);
+            }
+            if only.is_some() {
+                consumer.pass_over(None, run.first + u64::from(run.len));
             }
         }
         Some(())
@@ -220,7 +232,7 @@ impl State {
     }
 
     /// A message has gone from the stream in a slot.
-    pub(super) fn note_removed(&mut self, index: SlotIx, msg_id: u64) {
+    pub(super) fn note_removed(&mut self, index: SlotIx, level: Level, msg_id: u64) {
         let now_ms = self.timers.wall.now();
         let Some(slot) = self.slot_mut(index) else { return };
         let Some(subjects) = slot.mailbox.extras_mut().subjects.as_deref_mut() else { return };
@@ -231,7 +243,7 @@ impl State {
         if let Some(consumers) = slot.consumers_mut() {
             for (id, slot) in consumers.iter_mut() {
                 let consumer = &mut slot.consumer;
-                if consumer.note_removed(msg_id, ix, &subject) {
+                if consumer.note_removed((level, msg_id), ix, &subject) {
                     slot.acked_ms = now_ms;
                     // Where something was out, there is room for something else.
                     if consumer.waiting > 0 {
@@ -306,13 +318,11 @@ impl State {
         let Some((mailbox, consumer)) = slot.consumer_and_mailbox(key.id) else { return };
         let consumer = &mut consumer.consumer;
         let early = consumer.early().filter(|id| mailbox.get(*id).is_some()).count() as u64;
-        let next = consumer.next();
+        let lanes = mailbox.lanes().iter();
         let pending = if consumer.policy.filters.is_empty() {
-            let lanes = mailbox.lanes().iter();
-            lanes.map(|(_, lane)| lane.count_from(next) as u64).sum()
+            lanes.map(|(level, lane)| lane.count_from(consumer.next_in(*level)) as u64).sum()
         } else {
-            let wants = |ix, subject: &str| consumer.wants(ix, subject);
-            mailbox.subjects().map_or(0, |subjects| subjects.count_from(next, wants))
+            mailbox.subjects().map_or(0, |subjects| count_wanted(mailbox, subjects, consumer))
         };
         consumer.set_pending(pending + early);
     }
@@ -330,14 +340,15 @@ impl State {
             if let Some((_, entry)) = newest {
                 slot.mailbox.extras_mut().last_ms = entry.create_ms;
             }
-            let timed = slot.mailbox.extras().is_some_and(|s| s.age_timer.is_some());
+            let timer = slot.mailbox.take_age_timer();
             let (mailbox, consumers) = slot.with_consumers();
             let mut keys = Vec::new();
             for (id, consumer) in consumers.iter_mut() {
                 let consumer = &mut consumer.consumer;
                 let deadline_ms = now.mono_ms.saturating_add(consumer.policy.hold_ms(1));
                 let mono = |ms: u64| now.mono_ms.saturating_add(ms.saturating_sub(now.wall_ms));
-                consumer.recover(|msg_id| mailbox.get(msg_id).is_some(), deadline_ms, mono);
+                let level_of = |msg_id| mailbox.get(msg_id).map(|(level, _)| level);
+                consumer.recover(level_of, deadline_ms, mono);
                 keys.push(ConsumerKey { slot: index, id });
             }
             for key in keys {
@@ -346,8 +357,11 @@ impl State {
                 self.note_consumer_use(key, now);
             }
             self.time_sweep_anew(index, now.mono_ms);
+            // A message of the log may have set it, and one of the checkpoint be older.
+            if let Some(timer) = timer {
+                self.timers.wall.cancel(timer);
+            }
             if max_age_ms > 0
-                && !timed
                 && let Some((_, entry)) = oldest
             {
                 self.time_age(index, entry.create_ms.saturating_add(max_age_ms));
@@ -377,11 +391,7 @@ impl State {
         let Some(subjects) = mailbox.subjects() else { return false };
         let Some(ix) = subjects.of(msg_id) else { return false };
         let Some(subject) = subjects.get(ix).map(|known| &known.subject) else { return false };
-        consumers.iter_mut().any(|(_, slot)| {
-            let consumer = &mut slot.consumer;
-            let is_new = msg_id >= consumer.next() && consumer.wants(ix, subject);
-            is_new || consumer.has_before_it(msg_id)
-        })
+        consumers.iter_mut().any(|(_, slot)| slot.consumer.needs(msg_id, ix, subject))
     }
 
     /// The same, of all consumers but one.
@@ -391,12 +401,46 @@ impl State {
         let Some(subjects) = mailbox.subjects() else { return false };
         let known = subjects.of(msg_id).and_then(|ix| Some((ix, subjects.get(ix)?)));
         let Some((ix, known)) = known else { return false };
-        consumers.iter_mut().filter(|(id, _)| *id != key.id).any(|(_, slot)| {
-            let consumer = &mut slot.consumer;
-            let is_new = msg_id >= consumer.next() && consumer.wants(ix, &known.subject);
-            is_new || consumer.has_before_it(msg_id)
-        })
+        let mut others = consumers.iter_mut().filter(|(id, _)| *id != key.id);
+        others.any(|(_, slot)| slot.consumer.needs(msg_id, ix, &known.subject))
     }
+}
+
+/// The level of all messages of a stream, where they have one.
+fn only_level(mailbox: &Mailbox) -> Option<Level> {
+    match mailbox.lanes() {
+        [] => Some(Level::NORMAL),
+        [(level, _)] => Some(*level),
+        _ => None,
+    }
+}
+
+/// Messages that a consumer wants, of those that it has not looked at.
+fn count_wanted(mailbox: &Mailbox, subjects: &Subjects, consumer: &mut Consumer) -> u64 {
+    let places = mailbox.lanes().iter().map(|(level, lane)| (lane, consumer.next_in(*level)));
+    let places: Vec<(&Lane, u64)> = places.collect();
+    let end = places.iter().map(|(_, next)| *next).max().unwrap_or(0);
+    let mut wants = |ix, subject: &str| consumer.wants(ix, subject);
+    if places.iter().all(|(_, next)| *next == end) {
+        return subjects.count_from(end, wants);
+    }
+    // One by one are counted those that were passed by, or those that were not: whichever are fewer.
+    let before = |(lane, next): &(&Lane, u64)| lane.len() - lane.count_from(*next);
+    let between = |(lane, next): &(&Lane, u64)| lane.count_from(*next) - lane.count_from(end);
+    let few_before =
+        places.iter().map(before).sum::<usize>() < places.iter().map(between).sum::<usize>();
+    let all = subjects.count_from(if few_before { 0 } else { end }, &mut wants);
+    let mut is_wanted = |entry: &Entry| {
+        let known = subjects.of(entry.msg_id).and_then(|ix| Some((ix, subjects.get(ix)?)));
+        known.is_some_and(|(ix, known)| wants(ix, &known.subject))
+    };
+    let mut some = 0;
+    for (lane, next) in places {
+        let (from, end) = if few_before { (0, next) } else { (next, end) };
+        let entries = lane.iter_from(from).take_while(|entry| entry.msg_id < end);
+        some += entries.filter(|entry| is_wanted(entry)).count() as u64;
+    }
+    if few_before { all - some } else { all + some }
 }
 
 pub(super) fn cancel_consumer_timers(consumer: &mut ConsumerSlot, timers: &mut Timers) {

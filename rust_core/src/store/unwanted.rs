@@ -1,7 +1,7 @@
 //! Messages that no consumer wants any more go from a stream that keeps them only for those, some at a time.
 //!
-//! Owns how far that has come, over restarts as well. The record of a removal begins it, and so does one that follows
-//! the capture of the mailbox for a checkpoint. The last step says in its unit that it has ended.
+//! Owns how far that has come, over restarts as well. The record of a removal begins it, and that of other filters, and
+//! so does one that follows the capture of the mailbox for a checkpoint. The last step says in its unit that it has ended.
 
 use super::consumers::{Consumers, Sweep};
 use super::indexes::SlotIx;
@@ -97,7 +97,8 @@ impl Store {
 }
 
 impl State {
-    /// A consumer of a stream was removed: what nobody wants any more is looked for, from the first message on.
+    /// A consumer of a stream was removed or wants others: what nobody wants any more is looked for, from the first
+    /// message on.
     pub(super) fn begin_sweep(&mut self, index: SlotIx) {
         let Some(slot) = self.slot_mut(index) else { return };
         if !slot.mailbox.policy().interest {

@@ -7,6 +7,7 @@ mod edges;
 mod hooked;
 mod inbox;
 mod letters_back;
+mod noted;
 mod script;
 mod world;
 

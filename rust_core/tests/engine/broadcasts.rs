@@ -6,6 +6,7 @@ use mq9_core::front::{
     Call, ConnId, Front, Handled, Handler, Limits, Permissions, PermissionsBuilder, SubId,
     Subscribing,
 };
+use mq9_core::mailbox::Policy;
 use mq9_core::partition::RequestHandler;
 use mq9_core::protocol::WireOptions;
 use mq9_core::store::{BroadcastLimits, Options, Store};
@@ -359,6 +360,9 @@ fn a_read_that_fails_is_tried_again() {
     let mut driver = Driver::on(disk).unwrap();
     let (sender, reader) = (driver.client(), driver.client());
     store(&mut driver, sender, "a.b", "1");
+    // What is written last is in memory.
+    driver.create("m", Policy::default());
+    driver.settle();
     faults.fail(Operation::Read, Fault::io());
     say(&mut driver, reader, "SUB $mq9.AI.BROADCAST.> 2\r\n");
     assert_eq!(driver.wire(reader), "");

@@ -61,6 +61,8 @@ fn a_reader_goes_on_after_a_read_failed_though_nothing_else_happens() {
         let mut driver = driver_on(&disk, &faults, Options::default());
         let (sender, reader) = (driver.client(), driver.client());
         publish(&mut driver, sender, "INBOX.m.normal", "a");
+        // What is written last is in memory.
+        publish(&mut driver, sender, "INBOX.filler.normal", "b");
         faults.fail(Operation::Read, Fault::io());
         say(&mut driver, reader, &format!("SUB $mq9.AI.{subject}.m.* 2\r\n"));
         assert!(faults.failures(Operation::Read) > 0, "the fault has not happened");
@@ -100,6 +102,39 @@ fn what_cannot_be_recorded_for_one_reader_is_not_lost_for_another() {
         assert_eq!(all, expected, "with {fill} times 16 bytes before them");
     }
     assert!(failed > 0, "the fault has not happened");
+}
+
+#[test]
+fn what_one_record_has_no_room_for_comes_once_though_the_next_could_not_be_made() {
+    let mut in_between = 0;
+    for fill in (50..250).step_by(10) {
+        let (disk, faults) = (SimDisk::new(), Faults::new());
+        let mut driver = driver_on(&disk, &faults, small());
+        let (sender, reader) = (driver.client(), driver.client());
+        say(&mut driver, reader, "SUB $mq9.AI.INBOX.m.* 2\r\nUNSUB 2\r\n");
+        for nth in 0..400 {
+            let text = format!("PUB $mq9.AI.INBOX.m.normal 3\r\n{nth:03}\r\n");
+            driver.feed(sender, text.as_bytes());
+        }
+        driver.settle();
+        let now = driver.now;
+        for msg_id in (1..400).step_by(2) {
+            driver.store().delete("m", msg_id, now).unwrap();
+        }
+        fill_up(&mut driver, sender, fill);
+        driver.store().sync().unwrap();
+        refuse_segments(&faults);
+        driver.feed(reader, b"SUB $mq9.AI.INBOX.m.* 2\r\n");
+        driver.release();
+        let mut all = payloads(&mut driver, reader);
+        in_between += usize::from(!all.is_empty() && all.len() < 200 && refused(&faults) > 0);
+        faults.clear();
+        wait_until_due(&mut driver);
+        all.extend(payloads(&mut driver, reader));
+        let expected: Vec<_> = (0..400).step_by(2).map(|nth| format!("{nth:03}")).collect();
+        assert_eq!(all, expected, "with {fill} times 16 bytes before them");
+    }
+    assert!(in_between > 0, "never one record without the next");
 }
 
 #[test]

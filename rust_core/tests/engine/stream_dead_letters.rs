@@ -298,6 +298,61 @@ fn a_letter_that_no_stream_takes_stays_where_it_is_and_that_is_told() {
 }
 
 #[test]
+fn what_was_left_where_it_is_can_still_be_done_or_become_a_dead_letter_once() {
+    for retention in ["workqueue", "interest", "limits"] {
+        let mut driver = Driver::with_streams();
+        let id = driver.client();
+        let queue = format!(",\"subjects\":[\"mq.a\"],\"retention\":\"{retention}\"");
+        stream(&mut driver, id, "MQ", &queue);
+        stream(&mut driver, id, "DEAD", GRAVE);
+        let config = format!(",\"max_deliver\":1,\"ack_wait\":1000000000{PREFIX}");
+        consumer(&mut driver, id, "MQ", "c", &config);
+        for payload in ["works", "fails", "ends"] {
+            publish(&mut driver, id, "mq.a", "", payload);
+        }
+        let given = pulled(&mut driver, id);
+        ask(&mut driver, id, "STREAM.DELETE.DEAD", "");
+        publish(&mut driver, id, &given[2].reply, "", "+ACK");
+        driver.pass_ms(1_000);
+        let watcher = driver.client();
+        say(&mut driver, watcher, "SUB $JS.EVENT.ADVISORY.CONSUMER.> 9\r\n");
+        let is_kept_for_it = retention != "limits";
+        let left = |left: &'static str| if is_kept_for_it { left } else { "3" };
+        assert_eq!(messages(&mut driver, id, "MQ"), left("2"), "{retention}");
+        // Still without a place.
+        assert_eq!(acknowledged(&mut driver, id, &given[1].reply, "+TERM no"), "");
+        assert_eq!(messages(&mut driver, id, "MQ"), left("2"));
+        let told = heard(&mut driver, watcher);
+        let why = "\"dead_letter_error\":\"no stream has the subject mq.dlq.mq.a\"";
+        assert!(told[0].subject.ends_with("MSG_TERMINATED.MQ.c"), "{told:?}");
+        assert_eq!(told[0].payload.contains(why), is_kept_for_it, "{told:?}");
+        // There is a place again: it goes there, once. What was done before does not.
+        stream(&mut driver, id, "DEAD", GRAVE);
+        assert_eq!(acknowledged(&mut driver, id, &given[0].reply, "+ACK"), "");
+        for given in [&given[1], &given[1], &given[0], &given[2]] {
+            assert_eq!(acknowledged(&mut driver, id, &given.reply, "+TERM no"), "");
+        }
+        assert_eq!(messages(&mut driver, id, "MQ"), left("0"), "{retention}");
+        let told = heard(&mut driver, watcher);
+        let moved = |told: &&Heard| told.payload.contains("\"dead_letter\":\"mq.dlq.mq.a\"");
+        let letters = dead(&mut driver, id);
+        let payloads: Vec<&str> = letters.iter().map(|letter| &*letter.payload).collect();
+        if is_kept_for_it {
+            assert_eq!(payloads, ["fails"], "{retention}");
+            let said = history(&letters[0]);
+            assert_eq!((&*said["reason"], &*said["deliveries"]), ("terminated", "1"));
+            assert_eq!(told.iter().filter(moved).count(), 1, "{told:?}");
+        } else {
+            assert!(payloads.is_empty(), "{payloads:?}");
+        }
+        let info = ask(&mut driver, id, "CONSUMER.INFO.MQ.c", "");
+        assert!(info.contains("\"num_ack_pending\":0"), "{info}");
+        driver.pass_ms(600_000);
+        assert_eq!(pulled(&mut driver, id), []);
+    }
+}
+
+#[test]
 fn a_dead_letter_that_dies_is_not_moved_again() {
     let mut driver = Driver::with_streams();
     let id = driver.client();

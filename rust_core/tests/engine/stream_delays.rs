@@ -36,7 +36,13 @@ fn hpub(id: ConnId, subject: &str, headers: &str, payload: &str) -> Vec<u8> {
 }
 
 /// The PubAck of a message with these headers.
-fn sent(driver: &mut Driver, id: ConnId, subject: &str, headers: &str, payload: &str) -> String {
+pub fn sent(
+    driver: &mut Driver,
+    id: ConnId,
+    subject: &str,
+    headers: &str,
+    payload: &str,
+) -> String {
     driver.feed(id, &hpub(id, subject, headers, payload));
     driver.settle();
     heard(driver, id).into_iter().map(|heard| heard.payload).collect()
@@ -162,9 +168,6 @@ fn what_cannot_be_understood_is_refused() {
         assert!(answer.contains(why) && answer.contains("\"err_code\":10003"), "{answer}");
     }
     assert_eq!(messages(&mut driver, id, "S"), "0");
-    let body = "{\"name\":\"P\",\"metadata\":{\"mq9.priority\":\"true\"}}";
-    let answer = ask(&mut driver, id, "STREAM.CREATE.P", body);
-    assert!(answer.contains("mq9.priority is not supported"), "{answer}");
 }
 
 #[test]

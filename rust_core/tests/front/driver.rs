@@ -101,6 +101,7 @@ impl Driver {
                         headers: !text.contains("\"headers\":false"),
                         no_responders: !text.contains("\"no_responders\":false"),
                         name: "client".into(),
+                        own: text.contains("\"own\":true"),
                         permissions: self.permissions.clone(),
                     };
                     self.front.accept(conn, terms, &mut (), self.now_us);

@@ -4,6 +4,7 @@
 mod delivery;
 mod driver;
 mod limits;
+mod own;
 mod permissions;
 mod splits;
 mod timers;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mq9_core::consumer::{AckPolicy, ConsumerPolicy};
 use mq9_core::disk::Disk;
 use mq9_core::log::{Found, Header, Scan, SyncMode, names};
-use mq9_core::mailbox::Policy;
+use mq9_core::mailbox::{Level, Policy};
 use mq9_core::store::{
     ConsumerAck, ConsumerKey, Delivery, NewConsumer, NewMailbox, NewStream, Options, Publish, Send,
     Store,
@@ -21,6 +21,8 @@ use crate::{disk_of, files, folder};
 const STREAMS: &str = "v1.8-streams";
 /// Written before a removed consumer left word of what nobody wants any more.
 const EARLIER_STREAMS: &str = "v1.7-streams";
+/// With priorities: a consumer has looked further in one than in another.
+const PRIORITIES: &str = "v1.9-priorities";
 const CLUSTER: &str = "v1.7-cluster";
 const T: u64 = START.wall_ms;
 
@@ -83,6 +85,28 @@ fn streams() -> SimDisk {
     let offers = store.offers(plain, 1, at(6)).unwrap();
     store.give(plain, &offers, at(6)).unwrap();
     store.remove_consumer(gone, false, at(7)).unwrap();
+    store.rotate(at(8)).unwrap();
+    store.checkpoint().unwrap();
+    drop(store);
+    disk
+}
+
+fn priorities() -> SimDisk {
+    let disk = SimDisk::new();
+    let mut store = open(&disk, START);
+    let policy = Policy { work_queue: true, ..Policy::default() };
+    let new = NewStream { name: "S", config: "{}", policy };
+    let stream = store.create_stream(&new, at(1)).unwrap();
+    let plain = ConsumerPolicy { ack_wait_ms: 30_000, ..ConsumerPolicy::default() };
+    let crew = add(&mut store, "crew", plain, Vec::new());
+    for level in [5, 5, 1, 1] {
+        let level = Level::new(level).unwrap();
+        let publish = Publish { subject: "S", level, payload: b"x", ..Publish::default() };
+        store.publish_to(stream, &publish, at(2)).unwrap();
+    }
+    let offers = store.offers(crew, 3, at(4)).unwrap();
+    store.give(crew, &offers, at(4)).unwrap();
+    say(&mut store, crew, 2, &ConsumerAck::Done);
     store.rotate(at(8)).unwrap();
     store.checkpoint().unwrap();
     drop(store);
@@ -206,7 +230,7 @@ fn write_seeds() {
 
 #[test]
 fn streams_and_ties_are_written_as_they_were() {
-    for (of, disk) in [(STREAMS, streams()), (CLUSTER, cluster())] {
+    for (of, disk) in [(STREAMS, streams()), (PRIORITIES, priorities()), (CLUSTER, cluster())] {
         if std::env::var_os("MQ9_BLESS").is_some() {
             std::fs::create_dir_all(folder(of)).unwrap();
             for (name, bytes) in written(&disk) {
@@ -318,6 +342,44 @@ fn sections_of_streams_are_as_documented() {
     ];
     assert_eq!(consumers[1], full.concat());
     assert_eq!(consumers.len(), 2);
+}
+
+#[test]
+fn the_section_of_a_consumer_by_priority_is_as_documented() {
+    let consumer = sections(PRIORITIES).into_iter().find(|section| section.0 == 12).unwrap().1;
+    let u32s = |number: u32| number.to_le_bytes().to_vec();
+    let out = |msg_id, number| [numbers(&[msg_id, number]), u32s(1)].concat();
+    let policy = [&[2][..], &numbers(&[30_000])].concat();
+    let expected = [
+        b"\x04crew".to_vec(),
+        numbers(&[T + 3, 4, 3, 4, 1, 0]),
+        medium(&policy),
+        medium(b"{}"),
+        u32s(0),
+        u32s(2),
+        out(0, 3),
+        out(3, 2),
+        u32s(0),
+        numbers(&[4, 0, 0, 0, 1, 0, 0, 0, 0, 0]),
+    ];
+    assert_eq!(consumer, expected.concat());
+}
+
+#[test]
+fn priorities_mean_the_same_with_and_without_the_checkpoint() {
+    let log: Vec<_> =
+        files(PRIORITIES).into_iter().filter(|file| file.0.starts_with("segment-")).collect();
+    for files in [files(PRIORITIES), log] {
+        let mut store = open(&disk_of(&files), at(100));
+        store.check_invariants();
+        assert_eq!(store.damage(), []);
+        let stream = store.find_stream("S").unwrap();
+        let crew = store.find_consumer(stream, "crew").unwrap();
+        let info = store.consumer_info(crew).unwrap();
+        assert_eq!((info.ack_pending, info.pending, info.floor.consumer), (2, 1, 1));
+        let offers = store.offers(crew, 9, at(100)).unwrap();
+        assert_eq!(offers.iter().map(|offer| offer.msg_id()).collect::<Vec<_>>(), [1]);
+    }
 }
 
 #[test]

@@ -12,7 +12,10 @@ use proptest::prelude::*;
 #[derive(Debug, Clone)]
 enum Step {
     Insert(u64, u64, u64),
+    InsertAll(u64, u64, u64),
     Remove(u64, u64, u64),
+    /// All ids from the first one to the last.
+    RemoveRange(u64, u64, u64),
     /// The same, last one first.
     RemoveBack(u64, u64, u64),
     Change(u64, u64, u64),
@@ -24,7 +27,9 @@ fn step() -> impl Strategy<Value = Step> {
     let run = || (0..9_000u64, 1..3_000u64, prop_oneof![Just(1), Just(2), Just(7), Just(64)]);
     prop_oneof![
         4 => run().prop_map(|(first, count, apart)| Step::Insert(first, count, apart)),
+        4 => run().prop_map(|(first, count, apart)| Step::InsertAll(first, count, apart)),
         3 => run().prop_map(|(first, count, apart)| Step::Remove(first, count, apart)),
+        3 => run().prop_map(|(first, count, apart)| Step::RemoveRange(first, count, apart)),
         1 => run().prop_map(|(first, count, apart)| Step::RemoveBack(first, count, apart)),
         1 => run().prop_map(|(first, count, apart)| Step::Change(first, count, apart)),
         1 => Just(Step::Copy),
@@ -54,6 +59,21 @@ proptest! {
                     let value = format!("{n} {id}");
                     prop_assert_eq!(map.insert(id, value.clone()), model.insert(id, value));
                 },
+                Step::InsertAll(first, count, apart) => {
+                    let entries = || ids(first, count, apart).map(|id| (id, format!("{n} {id}")));
+                    let mut replaced = Vec::new();
+                    map.insert_all(entries(), |id, before| replaced.push((id, before)));
+                    let before = entries().filter_map(|(id, new)| Some((id, model.insert(id, new)?)));
+                    prop_assert_eq!(replaced, before.collect::<Vec<_>>());
+                }
+                Step::RemoveRange(first, count, apart) => {
+                    let range = first..first + count * apart;
+                    let mut removed = Vec::new();
+                    map.remove_range(range.clone(), |id, value| removed.push((id, value)));
+                    let gone = model.range(range.clone()).map(|(id, value)| (*id, value.clone()));
+                    prop_assert_eq!(removed, gone.collect::<Vec<_>>());
+                    model.retain(|id, _| !range.contains(id));
+                }
                 Step::Remove(first, count, apart) => for id in ids(first, count, apart) {
                     prop_assert_eq!(map.remove(id), model.remove(&id));
                 },

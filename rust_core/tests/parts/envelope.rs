@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use mq9_core::jetstream::{ApiError, Envelope};
+use mq9_core::mailbox::Level;
 
 const WHOLE: &str = r#"{"schema":"hanzo.mq.v1","id":"task_01HQ3X7K8M2N4P5R6S7T8U9V0W",
     "type":"inference.chat.request","source":"cloud-api","timestamp":"2026-02-23T10:30:00.000Z",
@@ -21,7 +22,7 @@ fn refusal(from: &str, to: &str) -> String {
 #[test]
 fn the_envelope_of_the_document_is_read() {
     let found = read(WHOLE.as_bytes()).unwrap();
-    assert_eq!(found, Envelope { due_ms: None, ttl_ms: Some(300_000) });
+    assert_eq!(found, Envelope { due_ms: None, ttl_ms: Some(300_000), level: Level::new(5) });
     let delayed = WHOLE.replace(":null", r#":"1970-01-01T00:00:01.5Z""#);
     assert_eq!(read(delayed.as_bytes()).unwrap().due_ms, Some(1500));
     let least = r#"{"schema":"hanzo.mq.v1","id":"1","type":"a","source":"b",

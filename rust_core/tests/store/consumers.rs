@@ -7,24 +7,24 @@ use mq9_core::disk::Disk;
 use mq9_core::mailbox::Policy;
 use mq9_core::store::{
     Acked, ConsumerAck, ConsumerKey, Delivery, NewConsumer, NewStream, Options, Publish, Store,
-    StreamKey,
+    StreamKey, StreamPurge,
 };
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
 
-const START: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 1_000 };
+pub const START: Now = Now { wall_ms: 1_700_000_000_000, mono_ms: 1_000 };
 
-fn later(ms: u64) -> Now {
+pub fn later(ms: u64) -> Now {
     Now { wall_ms: START.wall_ms + ms, mono_ms: START.mono_ms + ms }
 }
 
-fn open(disk: &SimDisk, now: Now) -> Store {
+pub fn open(disk: &SimDisk, now: Now) -> Store {
     let options = Options { segment_bytes: 4096, allocate_bytes: 4096, ..Options::default() };
     Store::open(Arc::new(disk.clone()) as Arc<dyn Disk>, options, 7, now).expect("it opens")
 }
 
 /// A stream with messages to these subjects.
-fn stream(store: &mut Store, policy: Policy, subjects: &[&str]) -> StreamKey {
+pub fn stream(store: &mut Store, policy: Policy, subjects: &[&str]) -> StreamKey {
     let new = NewStream { name: "S", config: "{}", policy };
     let key = store.create_stream(&new, START).expect("the stream is new");
     publish(store, key, subjects);
@@ -38,17 +38,22 @@ fn publish(store: &mut Store, key: StreamKey, subjects: &[&str]) {
     }
 }
 
-fn policy() -> ConsumerPolicy {
+pub fn policy() -> ConsumerPolicy {
     ConsumerPolicy { ack_wait_ms: 1_000, ..ConsumerPolicy::default() }
 }
 
-fn consumer(store: &mut Store, key: StreamKey, name: &str, policy: ConsumerPolicy) -> ConsumerKey {
+pub fn consumer(
+    store: &mut Store,
+    key: StreamKey,
+    name: &str,
+    policy: ConsumerPolicy,
+) -> ConsumerKey {
     let new = NewConsumer { name, policy, config: "{}", next: 0, early: Vec::new() };
     store.set_consumer(key, &new, START).expect("the consumer is new")
 }
 
 /// What a consumer is given, each as `msg_id` and count.
-fn pull(store: &mut Store, key: ConsumerKey, most: usize, now: Now) -> Vec<(u64, u32)> {
+pub fn pull(store: &mut Store, key: ConsumerKey, most: usize, now: Now) -> Vec<(u64, u32)> {
     while store.tick(now) || store.sleep_ms(now) == Some(0) {}
     let offers = store.offers(key, most, now).expect("offers can be read");
     store.give(key, &offers, now).expect("it is logged");
@@ -56,14 +61,14 @@ fn pull(store: &mut Store, key: ConsumerKey, most: usize, now: Now) -> Vec<(u64,
     offers.iter().map(|offer| (offer.msg_id(), offer.count)).collect()
 }
 
-fn say(store: &mut Store, key: ConsumerKey, msg_id: u64, ack: &ConsumerAck, now: Now) {
+pub fn say(store: &mut Store, key: ConsumerKey, msg_id: u64, ack: &ConsumerAck, now: Now) {
     let of = Delivery { msg_id, number: 1, count: u32::MAX, ..Delivery::default() };
     let acked = store.consumer_ack(key, &of, ack, now).expect("it is logged");
     assert_eq!(acked, Acked::Heard);
     store.check_invariants();
 }
 
-fn stored(store: &Store, key: StreamKey) -> u64 {
+pub fn stored(store: &Store, key: StreamKey) -> u64 {
     store.stream_info(key).expect("the stream is there").messages
 }
 
@@ -200,6 +205,22 @@ fn where_interest_keeps_messages_they_go_with_the_last_who_wants_them() {
     assert_eq!(stored(&store, key), 0);
 }
 
+#[test]
+fn a_consumer_with_a_filter_is_given_its_own_messages_after_a_purge() {
+    let mut store = open(&SimDisk::new(), START);
+    let stream = stream(&mut store, Policy::default(), &["a", "b"]);
+    let only_b = ConsumerPolicy { filters: vec!["b".into()], ..policy() };
+    let key = consumer(&mut store, stream, "c", only_b);
+    assert_eq!(pull(&mut store, key, 9, START), [(1, 1)]);
+    let mut purging = store.begin_purge(stream, StreamPurge::default()).unwrap();
+    while store.purge_some(&mut purging, START).unwrap() {}
+    // The subjects come in another order than before.
+    publish(&mut store, stream, &["b", "a"]);
+    store.check_invariants();
+    assert_eq!(store.consumer_info(key).unwrap().pending, 1);
+    assert_eq!(pull(&mut store, key, 9, START), [(2, 1)]);
+}
+
 /// Two messages that a consumer was given as often as allowed, and says something of afterwards. `Err` when the power
 /// goes, with how many it has said so of.
 fn acknowledge_late(disk: &SimDisk, policy: &Policy, told: &mut usize) -> Result<(), ()> {
@@ -310,9 +331,39 @@ fn what_only_a_removed_consumer_wanted_goes_in_steps() {
     assert_eq!(stored(&store, key), 11);
 }
 
-/// A consumer whose messages nobody else wants is removed, with checkpoints meanwhile; `told` that all was made, and
-/// that it was removed.
-fn remove_one_of_two(disk: &SimDisk, told: &mut (bool, bool)) -> Result<(), ()> {
+#[test]
+fn what_nobody_wants_after_other_filters_goes_from_where_interest_keeps_messages() {
+    let work_queue = Policy { work_queue: true, ..Policy::default() };
+    let interest = Policy { interest: true, ..Policy::default() };
+    for (stream_policy, left) in [(work_queue, 5), (interest, 2)] {
+        let mut store = open(&SimDisk::new(), START);
+        let key = stream(&mut store, stream_policy, &[]);
+        let of = |filters: &[&str]| {
+            let filters = filters.iter().map(|filter| (*filter).into()).collect();
+            ConsumerPolicy { filters, ..policy() }
+        };
+        let narrowed = consumer(&mut store, key, "c", of(&["a", "b"]));
+        publish(&mut store, key, &["a", "b", "b", "a", "b"]);
+        // The second is in the hands of a worker: its consumer wants it no more, either.
+        assert_eq!(pull(&mut store, narrowed, 2, START), [(0, 1), (1, 1)]);
+        assert_eq!(consumer(&mut store, key, "c", of(&["a"])), narrowed);
+        while store.tick(START) || store.sleep_ms(START) == Some(0) {}
+        store.check_invariants();
+        assert_eq!(stored(&store, key), left);
+        say(&mut store, narrowed, 0, &ConsumerAck::Done, START);
+        say(&mut store, narrowed, 1, &ConsumerAck::Done, START);
+        assert_eq!(pull(&mut store, narrowed, 9, START), [(3, 1)]);
+        // Wider filters let nothing go.
+        let before = stored(&store, key);
+        consumer(&mut store, key, "c", of(&[]));
+        while store.tick(START) || store.sleep_ms(START) == Some(0) {}
+        assert_eq!(stored(&store, key), before);
+    }
+}
+
+/// A consumer whose messages nobody else wants is removed, or wants only others from then on, with checkpoints
+/// meanwhile; `told` that all was made, and that this was done.
+fn leave_one_of_two(disk: &SimDisk, removed: bool, told: &mut (bool, bool)) -> Result<(), ()> {
     let gone = |_| ();
     let options = Options { segment_bytes: 4096, allocate_bytes: 4096, ..Options::default() };
     let shared = Arc::new(disk.clone()) as Arc<dyn Disk>;
@@ -333,7 +384,13 @@ fn remove_one_of_two(disk: &SimDisk, told: &mut (bool, bool)) -> Result<(), ()> 
     }
     store.sync().map_err(gone)?;
     told.0 = true;
-    store.remove_consumer(keys[0], false, START).map_err(gone)?;
+    if removed {
+        store.remove_consumer(keys[0], false, START).map_err(gone)?;
+    } else {
+        let policy = ConsumerPolicy { filters: vec!["b".into()], ..self::policy() };
+        let new = NewConsumer { name: "c", policy, config: "{}", next: 0, early: Vec::new() };
+        store.set_consumer(stream, &new, START).map_err(gone)?;
+    }
     store.sync().map_err(gone)?;
     told.1 = true;
     for _ in 0..8 {
@@ -347,30 +404,40 @@ fn remove_one_of_two(disk: &SimDisk, told: &mut (bool, bool)) -> Result<(), ()> 
 
 #[test]
 fn a_power_cut_leaves_nothing_that_only_a_removed_consumer_wanted() {
+    cut_while_one_of_two_leaves(true);
+}
+
+#[test]
+fn a_power_cut_leaves_nothing_that_a_consumer_wanted_before_its_filters_changed() {
+    cut_while_one_of_two_leaves(false);
+}
+
+fn cut_while_one_of_two_leaves(removed: bool) {
     let whole = SimDisk::new();
     let mut told = (false, false);
-    remove_one_of_two(&whole, &mut told).unwrap();
+    leave_one_of_two(&whole, removed, &mut told).expect("the power stays");
     assert_eq!(told, (true, true));
     let mut partly = 0;
     for cut in 1..=whole.ops() {
         let disk = SimDisk::new();
         disk.cut_at(cut);
         let mut told = (false, false);
-        assert!(remove_one_of_two(&disk, &mut told).is_err() || cut == whole.ops());
+        assert!(leave_one_of_two(&disk, removed, &mut told).is_err() || cut == whole.ops());
         if !told.0 {
             continue;
         }
         for crashed in [disk.crash_strict(), disk.crash(cut), disk.crash_lucky()] {
             let mut store = open(&crashed, later(100));
             store.check_invariants();
-            let key = store.find_stream("S").unwrap();
+            let key = store.find_stream("S").expect("the stream is there");
             partly += usize::from((11..1_000).contains(&stored(&store, key)));
             while store.tick(later(100)) || store.sleep_ms(later(100)) == Some(0) {}
             store.check_invariants();
-            let is_removed = store.find_consumer(key, "c").is_none();
-            assert!(is_removed || !told.1, "cut at {cut}: it was removed, and is there");
+            let there = store.find_consumer(key, "c").and_then(|key| store.consumer_policy(key));
+            let has_left = there.is_none_or(|policy| !policy.filters.is_empty());
+            assert!(has_left || !told.1, "cut at {cut}: it was done, and is undone");
             let left = stored(&store, key);
-            assert_eq!(left, if is_removed { 10 } else { 1_000 }, "cut at {cut}");
+            assert_eq!(left, if has_left { 10 } else { 1_000 }, "cut at {cut}");
         }
     }
     assert!(partly > 0, "no cut fell into the removal");

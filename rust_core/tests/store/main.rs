@@ -1,5 +1,6 @@
 //! Promises of the store, on real and simulated disks. One file a promise.
 
+mod acks_together;
 mod activity;
 mod basics;
 mod captured;

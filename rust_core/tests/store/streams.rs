@@ -57,6 +57,26 @@ fn until_quiet(store: &mut Store, now: Now) {
     while store.tick(now) || store.sleep_ms(now) == Some(0) {}
 }
 
+#[test]
+fn a_message_is_not_older_than_allowed_after_a_restart_with_newer_ones_in_the_log() {
+    let disk = SimDisk::new();
+    let mut store = open(&disk, START);
+    let key = create(&mut store, Policy { max_age_ms: 1_000, ..Policy::default() });
+    publish(&mut store, key, "s", "").unwrap();
+    store.checkpoint().unwrap();
+    let newer = Publish { subject: "s", payload: b"payload", ..Publish::default() };
+    store.publish_to(key, &newer, later(600)).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let mut store = open(&disk, later(700));
+    let key = store.find_stream("S").unwrap();
+    for (ms, left) in [(999, 2), (1_000, 1), (1_599, 1), (1_600, 0)] {
+        until_quiet(&mut store, later(ms));
+        store.check_invariants();
+        assert_eq!(store.stream_info(key).unwrap().messages, left, "after {ms} ms");
+    }
+}
+
 fn subjects(store: &Store, key: StreamKey) -> Vec<(String, u64)> {
     let all = store.stream_subjects(key, ">");
     all.into_iter().map(|(subject, count)| (subject.to_string(), count)).collect()

@@ -3,6 +3,7 @@
 import { Refused, ask, path } from './api.js';
 import { el } from './dom.js';
 import { count, level, levelName, plural, shown } from './format.js';
+import { subjects } from './parts.js';
 import { say } from './payload.js';
 
 let numbers = 0;
@@ -57,7 +58,7 @@ export function purge(queue, done) {
     title: ['Purge ', el('code', null, shown(queue.name)), '?'],
     body: [
       el('p', { class: 'second' }, `${plural(all, 'message')} are removed for good and do not become dead letters`,
-        delayed ? `, ${count(delayed)} delayed ones among them` : '', `. The ${isStream ? 'stream' : 'queue'} and its ${plural(queue.consumers, isStream ? 'consumer' : 'group')} stay.`),
+        delayed ? `, ${count(delayed)} delayed ones among them` : '', `. The ${isStream ? 'stream' : 'queue'} and its ${plural(queue.consumers, isStream ? 'consumer' : 'group')} stay`, isStream && queue.delayed ? `, and so do ${plural(queue.delayed, 'delayed message')}.` : '.'),
       all && !isStream ? levels(queue.lanes) : null,
     ],
     keep: 'Keep them', button: `Purge ${plural(all, 'message')}`, confirm: queue.name, done,
@@ -65,14 +66,44 @@ export function purge(queue, done) {
   });
 }
 
+// What the configuration has is made again.
+const comesBack = (is, how) => (is ? el('p', { class: 'is-attention' }, `The broker’s configuration declares it: it comes back at the next start or reload, ${how}.`) : null);
+
 export function remove(queue, done) {
-  const all = queue.depth + queue.delayed;
+  const isStream = queue.kind === 'stream', all = queue.depth + queue.delayed;
   dialog({
-    title: ['Delete ', el('code', null, shown(queue.name)), '?'],
-    body: el('p', { class: 'second' }, `The queue goes with ${plural(all, 'message')} and ${plural(queue.consumers, 'group')}. This cannot be undone.`),
+    title: ['Delete ', isStream ? 'stream ' : '', el('code', null, shown(queue.name)), '?'],
+    body: [
+      el('p', { class: 'second' }, `The ${isStream ? 'stream' : 'queue'} goes with ${plural(all, 'message')}${queue.delayed ? `, ${count(queue.delayed)} delayed among them,` : ''} and ${plural(queue.consumers, isStream ? 'consumer' : 'group')}. This cannot be undone.`),
+      comesBack(queue.declared, 'without its messages'),
+    ],
     keep: 'Keep it', button: `Delete it and ${plural(all, 'message')}`, confirm: queue.name, done,
-    act: async () => { await ask('DELETE', `${path('queues', queue.name)}?expected=${all}`); return 'Deleted'; },
+    act: async () => { await ask('DELETE', `${path('queues', queue.name)}?kind=${queue.kind}&expected=${all}`); return 'Deleted'; },
   });
+}
+
+export function removeGroup(queue, group, done) {
+  const isStream = queue.kind === 'stream', word = isStream ? 'consumer' : 'group';
+  dialog({
+    title: [`Delete ${word} `, el('code', null, shown(group.name)), '?'],
+    body: [
+      el('p', { class: 'second' }, `Its position goes${group.ack_pending ? `, and what it knows of ${plural(group.ack_pending, 'message')} that it has not acknowledged` : ''}. `,
+        queue.policy.retention === 'interest' ? 'The stream then removes messages that no other consumer waits for.' : `The messages stay in the ${isStream ? 'stream' : 'queue'}.`),
+      comesBack(queue.declared_consumers.includes(group.name), 'and begins anew'),
+    ],
+    keep: 'Keep it', button: `Delete the ${word}`, confirm: group.name, done,
+    act: async () => { await ask('DELETE', `${path('consumers', group.name)}?${new URLSearchParams({ queue: queue.name, kind: queue.kind })}`); return 'Deleted'; },
+  });
+}
+
+const priorities = () => el('label', null, 'Priority', el('select', { name: 'priority' }, ['critical', 'urgent', 'normal', 'notify'].map((word) =>
+  el('option', { value: word, selected: word === 'normal' }, word))));
+const delay = () => el('label', null, 'Delay in seconds', el('input', { name: 'delay', type: 'number', min: '0', value: '0' }));
+const payload = () => el('label', null, 'Payload', el('textarea', { name: 'payload', rows: '5', spellcheck: 'false' }));
+
+async function post(queue, kind, message) {
+  const sent = await ask('POST', `${path('queues', queue, 'messages')}?kind=${kind}`, message);
+  return sent.duplicate ? `It was there already, as message ${sent.msg_id}` : sent.msg_id < 0 ? 'Sent, to come later' : `Sent as message ${sent.msg_id}`;
 }
 
 export function send(address, done) {
@@ -80,18 +111,41 @@ export function send(address, done) {
     title: ['Send a message', address ? [' to ', el('code', null, shown(address))] : null], button: 'Send', done,
     body: [
       address ? null : el('label', null, 'To', el('input', { name: 'address', required: true, autocomplete: 'off' })),
-      el('label', null, 'Payload', el('textarea', { name: 'payload', rows: '5', spellcheck: 'false' })),
-      el('label', null, 'Priority', el('select', { name: 'priority' }, ['critical', 'urgent', 'normal', 'notify'].map((word) =>
-        el('option', { value: word, selected: word === 'normal' }, word)))),
-      el('label', null, 'Key (optional)', el('input', { name: 'key', autocomplete: 'off' })),
-      el('label', null, 'Delay in seconds', el('input', { name: 'delay', type: 'number', min: '0', value: '0' })),
+      payload(), priorities(), el('label', null, 'Key (optional)', el('input', { name: 'key', autocomplete: 'off' })), delay(),
     ],
-    act: async (form) => {
-      const { payload, priority, key, delay } = form.elements;
-      const to = address || form.elements.address.value;
-      const message = { payload: payload.value, priority: priority.value, key: key.value, delay_s: Number(delay.value) };
-      const sent = await ask('POST', path('queues', to, 'messages'), message);
-      return sent.msg_id < 0 ? 'Sent, to come later' : `Sent as message ${sent.msg_id}`;
+    act: (form) => {
+      const { payload: text, priority, key, delay: wait } = form.elements;
+      return post(address || form.elements.address.value, 'mailbox', { payload: text.value, priority: priority.value, key: key.value, delay_s: Number(wait.value) });
+    },
+  });
+}
+
+// One header a line, as they are written.
+function headersOf(text) {
+  const lines = text.split('\n').filter((line) => line.trim());
+  return Object.fromEntries(lines.map((line) => {
+    const at = line.indexOf(':');
+    if (at < 1) throw new Error(`“${shown(line.slice(0, 40))}” is no header: it needs a name, a colon and a value`);
+    return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+  }));
+}
+
+export function sendToStream(queue, done) {
+  const literal = queue.subjects.filter((subject) => !/(^|\.)[*>](\.|$)/.test(subject));
+  dialog({
+    title: ['Send a message to stream ', el('code', null, shown(queue.name))], button: 'Send', done,
+    body: [
+      el('label', null, 'Subject', el('input', { name: 'subject', required: true, autocomplete: 'off', spellcheck: 'false', value: literal.length === 1 && queue.subjects.length === 1 ? literal[0] : null }),
+        queue.subjects.length ? el('span', { class: 'note third' }, 'The stream stores ', subjects(queue)) : null),
+      payload(),
+      el('label', null, 'Headers (optional)', el('textarea', { name: 'headers', rows: '2', spellcheck: 'false', placeholder: 'Name: value' })),
+      el('label', null, 'Nats-Msg-Id (optional): sent again with this, it is stored once', el('input', { name: 'id', autocomplete: 'off', spellcheck: 'false' })),
+      delay(),
+    ],
+    act: (form) => {
+      const { subject, payload: text, headers, id, delay: wait } = form.elements;
+      const given = { ...headersOf(headers.value), ...(id.value ? { 'Nats-Msg-Id': id.value } : {}) };
+      return post(queue.name, 'stream', { subject: subject.value, payload: text.value, headers: given, delay_s: Number(wait.value) });
     },
   });
 }

@@ -1,7 +1,7 @@
 // Parts that several views share.
 
 import { el, icon } from './dom.js';
-import { count, duration, mix, name, outlook, rate, size, whole, zero } from './format.js';
+import { count, duration, mix, name, outlook, rate, shown, size, whole, zero } from './format.js';
 
 export const head = (title, ...rest) => el('div', { class: 'head' }, el('h1', null, title), el('span', { class: 'grow' }), rest);
 export const panel = (header, ...rest) => el('section', { class: 'panel' }, header ? el('header', null, header) : null, rest);
@@ -82,6 +82,12 @@ export function members(group) {
   // For a minute it may just be between two requests.
   if (!group.pending || group.used_s < 60) return el('span', { class: 'zero' }, 'none');
   return el('span', { class: 'outlook is-broken' }, icon('broken', 'is-broken'), 'none');
+}
+
+// Which a stream stores: the first of them, and how many more.
+export function subjects(queue, most = 5) {
+  const more = queue.subjects.length - most;
+  return el('bdi', { title: shown(queue.subjects.slice(0, 100).join(', ')) }, queue.subjects.slice(0, most).map((subject, at) => [at ? ', ' : '', el('code', null, shown(subject))]), more > 0 ? ` and ${count(more)} more` : '');
 }
 
 export const pairs = (list) => el('dl', { class: 'pairs' }, list.filter(([, value]) => value != null && value !== '').map(([word, value]) =>

@@ -9,12 +9,15 @@ use std::collections::VecDeque;
 use super::Pushes;
 use super::members::State;
 use crate::front::{Front, Outlet};
-use crate::store::{IDS_AT_ONCE, MailboxRef, Store};
+use crate::store::{MailboxRef, Store};
 use crate::time::Now;
 
 /// How much may be out with one connection.
 const MAX_OUT: usize = 16_384;
 const MAX_OUT_BYTES: usize = 4 << 20;
+
+/// Messages that are recorded as read in one go.
+const ANSWERED_AT_ONCE: usize = 1024;
 
 /// A message of an inbox that was written to a connection.
 #[derive(Debug, Clone, Copy)]
@@ -76,11 +79,13 @@ impl Conn {
 }
 
 impl Pushes {
-    /// A message of an inbox was written to a connection.
-    pub(super) fn note_out(&mut self, to: &Outlet, out: Out) {
+    /// Messages of an inbox were written to a connection.
+    pub(super) fn note_out(&mut self, to: &Outlet, written: impl Iterator<Item = Out>) {
         let conn = self.conns.entry(to.cid).or_default();
-        conn.out.push_back(out);
-        conn.out_bytes += out.bytes;
+        for out in written {
+            conn.out.push_back(out);
+            conn.out_bytes += out.bytes;
+        }
         if conn.asked == 0 && !std::mem::replace(&mut conn.is_to_ask, true) {
             self.to_ask.push(to.cid);
         }
@@ -102,7 +107,7 @@ impl Pushes {
         let Some(conn) = self.conns.get_mut(&cid) else { return };
         while conn.answered > 0 {
             let Some(&Out { of, .. }) = conn.out.front() else { break };
-            let some = conn.out.iter().take(conn.answered.min(IDS_AT_ONCE));
+            let some = conn.out.iter().take(conn.answered.min(ANSWERED_AT_ONCE));
             let msg_ids: Vec<u64> =
                 some.take_while(|out| out.of == of).map(|out| out.msg_id).collect();
             if store.inbox_read(of.slot, of.number, &msg_ids, now).is_err() {

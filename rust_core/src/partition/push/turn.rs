@@ -10,14 +10,11 @@ use crate::error::Result;
 use crate::front::Front;
 use crate::mailbox::{LEVELS, Level};
 use crate::protocol::push;
-use crate::store::{IDS_AT_ONCE, LevelSet, PushLimits, Reading, SlotIx, Store};
+use crate::store::{LevelSet, PushLimits, Reading, SlotIx, Store};
 use crate::time::Now;
 
 /// What is read at once.
 const PIECE: PushLimits = PushLimits { max_msgs: 512, max_bytes: 64 << 10 };
-
-/// The same of an inbox.
-const INBOX_PIECE: PushLimits = PushLimits { max_msgs: IDS_AT_ONCE, max_bytes: 64 << 10 };
 
 /// About what a message takes besides headers and payload.
 const LINE_BYTES: usize = 64;
@@ -132,24 +129,21 @@ impl Pushes {
                 (headers, &piece.bytes[place.clone()])
             });
             front.push(&member.outlet, &subject, messages);
-            for &(at, _) in run {
-                let (_, msg_id, _, ref place) = piece.list[at];
-                written += place.len() + LINE_BYTES;
-                match &mut feed.kind {
-                    Kind::Own(position) => position.pass(level, msg_id),
-                    Kind::Queue { position, .. } => {
+            let of = feed.watched;
+            let passed = run.iter().map(|&(at, _)| (piece.list[at].1, piece.list[at].3.len()));
+            written += passed.clone().map(|(_, bytes)| bytes + LINE_BYTES).sum::<usize>();
+            match &mut feed.kind {
+                Kind::Own(position) => passed.for_each(|(id, _)| position.pass(level, id)),
+                Kind::Queue { position, .. } => {
+                    for (msg_id, _) in passed {
                         position.pass(level, msg_id);
-                        let slot = feed.watched.slot;
-                        let next = |level, from| store.next_message(slot, level, from);
+                        let next = |level, from| store.next_message(of.slot, level, from);
                         member.held.add(level, msg_id, next);
                     }
-                    Kind::Inbox => {
-                        let of = feed.watched;
-                        self.note_out(
-                            &member.outlet,
-                            Out { of, msg_id, reader: to, bytes: place.len() },
-                        );
-                    }
+                }
+                Kind::Inbox => {
+                    let out = passed.map(|(msg_id, bytes)| Out { of, msg_id, reader: to, bytes });
+                    self.note_out(&member.outlet, out);
                 }
             }
         }
@@ -212,15 +206,19 @@ impl Pushes {
         let mut given: Vec<(usize, u64)> = Vec::with_capacity(piece.list.len());
         let mut blocked = LevelSet::default();
         let mut left = 0;
+        // Who takes more of which level, without asking anew.
+        let mut takes: Option<(Level, u64)> = None;
         for (at, (level, _, _, place)) in piece.list.iter().enumerate() {
             if blocked.has(*level) {
                 continue;
             }
             let wanted = LevelSet::of(*level);
-            let Some(reader) = self.taker(feed, wanted, front, dry) else {
+            let known = takes.filter(|(of, _)| of == level).map(|(_, reader)| reader);
+            let Some(reader) = known.or_else(|| self.taker(feed, wanted, front, dry)) else {
                 blocked = blocked.with(wanted);
                 continue;
             };
+            takes = None;
             left = match given.last() {
                 Some((_, last)) if *last == reader => left,
                 _ => share,
@@ -231,6 +229,8 @@ impl Pushes {
             {
                 room.bytes = room.bytes.saturating_sub(place.len() + LINE_BYTES);
                 room.messages -= 1;
+                let has_room = left > 0 && room.bytes > 0 && room.messages > 0;
+                takes = has_room.then_some((*level, reader));
             }
             given.push((at, reader));
             if left == 0 {
@@ -250,23 +250,24 @@ impl Pushes {
         now: Now,
     ) -> Result<Piece> {
         let slot = feed.watched.slot;
-        let (reading, limits) = match &feed.kind {
+        let reading = match &feed.kind {
             Kind::Own(position) => {
                 let same = |shared: &mut Shared| shared.is_for(slot, levels, &position.cursors);
                 if let Some(shared) = self.shared.take_if(same) {
                     return Ok(shared.piece);
                 }
-                (Reading::At(position), PIECE)
+                Reading::At(position)
             }
-            Kind::Queue { position, .. } => (Reading::At(position), PIECE),
-            Kind::Inbox => (Reading::Inbox, INBOX_PIECE),
+            Kind::Queue { position, .. } => Reading::At(position),
+            Kind::Inbox => Reading::Inbox,
         };
         self.work.reads += 1;
-        let ahead = store.look_ahead(slot, reading, levels, limits, now)?;
+        let ahead = store.look_ahead(slot, reading, levels, PIECE, now)?;
         let from =
             if let Kind::Own(position) = &feed.kind { position.cursors } else { [0; LEVELS] };
         let mut piece = Piece { more: ahead.more, waits: ahead.waits, from, ..Piece::default() };
         piece.bytes.reserve(ahead.batch.bytes() + 128 * ahead.batch.len());
+        piece.list.reserve(ahead.batch.len());
         for (meta, message) in ahead.batch.iter() {
             let start = piece.bytes.len();
             let headers = push::write(&mut piece.bytes, &meta, &message);
@@ -336,10 +337,15 @@ fn record(
     for run in given.chunk_by(|a, b| a.1 == b.1) {
         let Some(member) = feed.members.get(run[0].1) else { break };
         let own: Vec<_> = run.iter().map(|&(at, _)| (piece.list[at].0, piece.list[at].1)).collect();
-        if store.inbox_given(feed.watched.slot, member.outlet.cid, &own, now).is_err() {
-            break;
+        let mut rest = &own[..];
+        while !rest.is_empty() {
+            let slot = feed.watched.slot;
+            let Ok(count) = store.inbox_given(slot, member.outlet.cid, rest, now) else {
+                return recorded;
+            };
+            recorded += count;
+            rest = &rest[count..];
         }
-        recorded += run.len();
     }
     recorded
 }

@@ -9,7 +9,8 @@ use std::thread::Scope;
 
 use super::format::{
     CONSUMER, END, Ends, HEAD, Head, LANE, MAGIC, MAILBOX, SEGMENTS, SENT_IDS, SUBJECTS,
-    StoredMailbox, TIE, TIED_VERSION, decode_part, decode_sent_ids, decode_subjects,
+    StoredMailbox, TIE, TIED_VERSION, UNEVEN_CONSUMER, decode_part, decode_sent_ids,
+    decode_subjects,
 };
 use crate::consumer::Consumer;
 use crate::disk::{Disk, DiskFile};
@@ -86,7 +87,7 @@ impl Section {
                 TIE => TieRecord::decode(&mut Reader::new(body)).map(Section::Tie),
                 SENT_IDS => decode_sent_ids(body).map(Section::SentIds),
                 SUBJECTS => decode_subjects(body).map(Section::Subjects),
-                CONSUMER => decode_consumer(body),
+                CONSUMER | UNEVEN_CONSUMER => decode_consumer(body),
                 END => Reader::new(body).u64().map(|sections| Section::End { sections }),
                 other => Some(Section::Newer(format!("a section of kind {other}"))),
             };

@@ -43,6 +43,8 @@ pub const TIED_VERSION: u32 = 3;
 pub const SUBJECTS: u8 = 10;
 /// A section for each consumer of a stream, after its mailbox's.
 pub const CONSUMER: u8 = 11;
+/// The same, of one that has looked further in some levels than in others.
+pub const UNEVEN_CONSUMER: u8 = 12;
 
 /// Most messages whose subjects are in a section.
 const SUBJECTS_IN_A_SECTION: usize = 4096;
@@ -287,7 +289,8 @@ pub fn decode_subjects(body: &[u8]) -> Option<Vec<(u64, Arc<str>)>> {
 
 /// Appends the section of a consumer.
 pub fn encode_consumer(name: &str, consumer: &ConsumerSnapshot, out: &mut Vec<u8>) {
-    section::append(out, CONSUMER, |out| {
+    let kind = if consumer.is_uneven() { UNEVEN_CONSUMER } else { CONSUMER };
+    section::append(out, kind, |out| {
         out.put_short(name.as_bytes());
         consumer.encode(out);
     });

@@ -1,10 +1,10 @@
 // Why does a queue wait, and what is in it? Looking takes nothing.
 
 import { ask, get, path } from '../api.js';
-import { dialog, purge, remove, send } from '../dialogs.js';
+import { dialog, purge, remove, removeGroup, send, sendToStream } from '../dialogs.js';
 import { el, icon } from '../dom.js';
 import { ago, count, duration, exact, level, levelColour, levelName, levelNumber, name, outlook, plural, rate, shown, size, whole, zero } from '../format.js';
-import { LIMIT, choice, empty, members, numbers, pairs, panel, table } from '../parts.js';
+import { LIMIT, choice, empty, members, numbers, pairs, panel, subjects, table } from '../parts.js';
 import { FIRST, copy, payload, preview } from '../payload.js';
 
 function lanes(data) {
@@ -21,7 +21,7 @@ function lanes(data) {
     el('div', { class: 'foot' }, wait, dead, policy.dead_letter ? name(policy.dead_letter) : null));
 }
 
-function groups(data) {
+function groups(data, context) {
   const rows = data.groups.map((group) => el('tr', null,
     el('td', { class: 'wide' }, el('span', { class: 'name' }, name(group.name))),
     el('td', { class: 'number', 'data-label': 'Behind' }, zero(group.lag)),
@@ -29,8 +29,9 @@ function groups(data) {
     el('td', { class: 'number', 'data-label': 'Given again' }, group.delivered ? `${(100 * group.redelivered / group.delivered).toFixed(group.redelivered ? 1 : 0)}%` : '–'),
     el('td', { class: 'number', 'data-label': 'Acks /s' }, zero(group.ack_rate, rate)),
     el('td', { class: 'number', 'data-label': 'Used' }, `${duration(group.used_s)} ago`),
-    el('td', { class: 'number', 'data-label': 'Members' }, members(group))));
-  const columns = [['Group'], ['Behind', 'number'], ['In flight', 'number'], ['Given again', 'number'], ['Acks /s', 'number'], ['Used', 'number'], ['Members', 'number']];
+    el('td', { class: 'number', 'data-label': 'Members' }, members(group)),
+    context.steers ? el('td', { class: 'act' }, el('button', { type: 'button', class: 'button small quiet', 'aria-label': `Delete ${shown(group.name)}…`, disabled: !context.canChange, onclick: () => removeGroup(data, group, context.refresh) }, 'Delete…')) : null));
+  const columns = [['Group'], ['Behind', 'number'], ['In flight', 'number'], ['Given again', 'number'], ['Acks /s', 'number'], ['Used', 'number'], ['Members', 'number'], ...(context.steers ? [[el('span', { class: 'unseen' }, 'Delete')]] : [])];
   const [word, one] = data.kind === 'stream' ? ['Consumers', 'consumer'] : ['Groups', 'group'];
   columns[0] = [data.kind === 'stream' ? 'Consumer' : 'Group'];
   const beyond = data.consumers > rows.length ? `, the first ${rows.length} are shown` : '';
@@ -105,10 +106,11 @@ export const queue = {
       el('nav', { class: 'note third', 'aria-label': 'Path' }, el('a', { href: '/queues' }, 'Queues'), ' /'),
       el('div', { class: 'head' }, el('h1', { class: 'code' }, el('bdi', null, shown(data.name))),
         el('button', { type: 'button', class: 'button small square quiet', 'aria-label': 'Copy the name', onclick: () => copy(data.name) }, icon('copy')),
-        data.policy.retention === 'work_queue' ? el('span', { class: 'tag' }, 'work queue') : null, data.policy.public ? el('span', { class: 'tag' }, 'public') : null, isStream ? el('span', { class: 'tag' }, 'stream') : null,
+        ['work_queue', 'workqueue'].includes(data.policy.retention) ? el('span', { class: 'tag' }, 'work queue') : null, data.policy.public ? el('span', { class: 'tag' }, 'public') : null, isStream ? el('span', { class: 'tag' }, 'stream') : null,
         el('span', { class: 'grow' }),
-        context.steers ? [isStream ? null : button('Send…', () => send(data.name, context.refresh), 'main'), button('Purge messages…', () => purge(data, context.refresh)),
-          isStream ? null : button('Delete queue…', () => remove(data, removed))] : null),
+        context.steers ? [button('Send…', () => (isStream ? sendToStream(data, context.refresh) : send(data.name, context.refresh)), 'main'), button('Purge messages…', () => purge(data, context.refresh)),
+          button(isStream ? 'Delete stream…' : 'Delete queue…', () => remove(data, removed))] : null),
+      data.subjects.length ? el('p', { class: 'second' }, 'Stores ', subjects(data), data.declared ? '. The broker’s configuration declares it.' : '') : null,
       data.desc ? el('p', { class: 'second' }, shown(data.desc)) : null,
       numbers([
         [isStream ? 'Messages' : 'Waiting', count(data.depth), '', outlook(data), whole(data.depth)],
@@ -118,7 +120,7 @@ export const queue = {
         ['In flight', count(data.in_flight), '', data.policy.max_ack_pending ? `of at most ${count(data.policy.max_ack_pending)} a group` : 'given out, not acknowledged'],
         ['Delayed', count(data.delayed), '', size(data.bytes)],
       ]),
-      isStream ? groups(data) : el('div', { class: 'columns lanes-groups' }, lanes(data), groups(data)), messages(data, context),
+      isStream ? groups(data, context) : el('div', { class: 'columns lanes-groups' }, lanes(data), groups(data, context)), messages(data, context),
     ];
   },
 };
