@@ -1,5 +1,6 @@
 """The table, the page and the picture of work queues, made from the result file alone."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,7 @@ def draw_panel(axes: Any, rows: list[Summary], start: str) -> None:  # noqa: ANN
                 fontsize=8,
             )
     names = [row["row"].removeprefix(start).strip(", ") for row in rows]
-    names = [name.removeprefix("batches of ").replace(", ", "\n") for name in names]
+    # On two lines: long ones would run into each other.
+    names = [re.sub(r"(?<= x) |, ", "\n", name.removeprefix("batches of ")) for name in names]
     axes.set_xticks(range(len(rows)), names, fontsize=8)
     axes.margins(y=0.15)

@@ -3,6 +3,7 @@
 //! What is compared is measured in turns within one run, and medians are compared. Memory is
 //! measured in processes of their own. `QUICK=1` does everything with a tenth of the data.
 
+mod commands;
 mod growth;
 mod memory;
 mod rates;
@@ -60,6 +61,9 @@ fn run(scale: Scale, only: Option<&str>) -> Result<()> {
         work::by_mailboxes(scale, &mut table)?;
         work::by_outbox(&mut table)?;
     }
+    if wanted("commands") {
+        commands::by_message(&mut table);
+    }
     println!("\n{table}");
     Ok(())
 }
@@ -74,6 +78,7 @@ fn main() -> Result<()> {
         // What valgrind runs.
         ["count-appends", dir, count] => work::count_appends(dir, count, false),
         ["count-appends", dir, count, "leads"] => work::count_appends(dir, count, true),
+        ["count-commands", name, dir] => commands::count(name, dir),
         ["reopen", dir] => memory::reopen(dir),
         [part, ..] => run(Scale::from_env(), Some(part)),
     }

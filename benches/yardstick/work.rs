@@ -3,6 +3,7 @@
 //! Times of appends to mailboxes picked by chance hold what the processor waits for memory. Instructions do not: if
 //! these do not grow, the store does no more for a message because there are more mailboxes.
 
+use std::ffi::OsStr;
 use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
@@ -73,11 +74,18 @@ fn fill(dir: &Path, count: usize) -> Result<()> {
 
 /// What valgrind counts of [`counted_appends`] in a process of its own.
 fn instructions(dir: &Path, count: usize, more: &[&str]) -> f64 {
+    let count = count.to_string();
+    let mut arguments = vec!["count-appends".as_ref(), dir.as_os_str(), count.as_ref()];
+    arguments.extend(more.iter().map(OsStr::new));
+    counted_by_valgrind("*counted_appends*", &arguments)
+}
+
+/// What valgrind counts of a function, in a process of its own with these arguments.
+pub fn counted_by_valgrind(function: &str, arguments: &[&OsStr]) -> f64 {
     let program = std::env::current_exe().expect("the benchmark has a path");
     let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--tool=callgrind", "--toggle-collect=*counted_appends*"]);
-    valgrind.args(["--callgrind-out-file=/dev/null"]).arg(program).arg("count-appends");
-    valgrind.arg(dir).arg(count.to_string()).args(more);
+    valgrind.args(["--tool=callgrind", &format!("--toggle-collect={function}")]);
+    valgrind.args(["--callgrind-out-file=/dev/null"]).arg(program).args(arguments);
     let output = valgrind.output().expect("valgrind runs");
     let said = String::from_utf8_lossy(&output.stderr);
     let collected = said.lines().find_map(|line| line.split_once("Collected :"));
