@@ -29,8 +29,8 @@ class ByFile(LoadFileScheduling):  # type: ignore[misc]
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores, since many tests wait; each may start a Java."""
-    return min((os.cpu_count() or 1) + 1, 4)
+    """More processes than there are cores, since many tests wait; each may start a Java."""
+    return min((os.cpu_count() or 1) + 2, 6)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:

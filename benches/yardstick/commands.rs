@@ -24,11 +24,13 @@ const WARM_UP: usize = 5;
 const INBOX: &str = "_INBOX.Q0ryt8nXsLRvrPBbFfNSUD";
 
 /// What is counted: how it is named here and in the table, and whether JetStream is served.
-const COUNTED: [(&str, &str, bool); 9] = [
+const COUNTED: [(&str, &str, bool); 11] = [
     ("send", "SEND", true),
     ("publish", "PUBLISH to a stream", true),
     ("fetch", "FETCH of 100 and one ACK", true),
     ("pull", "pull of 100 and 100 times +ACK", true),
+    ("mailbox", "replay of a mailbox to a subscriber", true),
+    ("inbox", "replay of an inbox to a subscriber", true),
     ("off", "PUB that nobody wants, JetStream off", false),
     ("none", "PUB that nobody wants, JetStream without streams", true),
     ("others", "PUB that nobody wants, JetStream with streams of other subjects", true),
@@ -67,6 +69,8 @@ pub fn count(name: &str, dir: &str) -> Result<()> {
         "publish" => server.repeat(&requests("bench.in"), BATCH),
         "fetch" => server.fetch(),
         "pull" => server.pull(),
+        "mailbox" => server.replay("SUB $mq9.AI.MAILBOX.MSG.bench 2\r\n"),
+        "inbox" => server.replay("SUB $mq9.AI.INBOX.bench.* 2\r\n"),
         "turns" | "apart" => server.repeat(&messages(7), 0),
         _ => server.repeat(&messages(1), 0),
     }
@@ -157,6 +161,23 @@ impl Server {
             given =
                 if number < WARM_UP { round(self, &chunk) } else { counted_round(self, &chunk) };
         }
+    }
+
+    /// A subscriber is given what is stored, and answers pings as clients do.
+    fn replay(&mut self, subscription: &str) {
+        let fill = requests("$mq9.AI.MSG.SEND.bench");
+        (0..ROUNDS).for_each(|_| drop(round(self, &fill)));
+        let mut output = round(self, subscription.as_bytes());
+        let mut came = 0;
+        while came < ROUNDS * BATCH || contains(&output, b"PING\r\n") {
+            came += output
+                .split(|&byte| byte == b'\n')
+                .filter(|line| line.starts_with(b"MSG $mq9."))
+                .count();
+            let answer: &[u8] = if contains(&output, b"PING\r\n") { b"PONG\r\n" } else { b"" };
+            output = counted_round(self, answer);
+        }
+        assert_eq!(came, ROUNDS * BATCH, "messages that came");
     }
 }
 

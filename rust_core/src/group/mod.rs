@@ -167,7 +167,11 @@ impl Group {
         for run in ranges::runs_of(msg_ids) {
             deliveries.remove_range(run, |msg_id, delivery| {
                 self.let_go(msg_id, &delivery);
-                untrimmed.extend(delivery.member.filter(|member| untrimmed.last() != Some(member)));
+                if let Some(member) = delivery.member
+                    && untrimmed.last() != Some(&member)
+                {
+                    untrimmed.push(member);
+                }
             });
         }
         let confirmed = before - deliveries.len();
@@ -333,11 +337,15 @@ impl Group {
     }
 
     /// Those of these messages that are delivered and not yet acknowledged.
-    pub fn pending_of(&self, msg_ids: impl IntoIterator<Item = u64>) -> impl Iterator<Item = u64> {
-        ranges::runs_of(msg_ids).flat_map(|run| {
+    pub fn pending_of(&self, msg_ids: &[u64]) -> Vec<u64> {
+        let mut pending = Vec::with_capacity(msg_ids.len());
+        for run in ranges::runs_of(msg_ids.iter().copied()) {
             let from = self.deliveries.iter_from(run.start).map(|(msg_id, _)| msg_id);
-            from.take_while(move |msg_id| *msg_id < run.end)
-        })
+            for msg_id in from.take_while(|msg_id| *msg_id < run.end) {
+                pending.push(msg_id);
+            }
+        }
+        pending
     }
 
     /// All messages delivered and not yet acknowledged, in the order of their last delivery.

@@ -295,14 +295,11 @@ impl Partition {
         let end = store.end();
         let more = again | self.handler.go_on(&mut store, front, now);
         let is_logged = store.end() > end;
-        if is_logged {
-            // Nobody waits for it. Tried again when it fails, as with everything that was logged.
-            let _ = store.flush_and(CallSync::Later);
-            self.sync_due_ms.get_or_insert(now.mono_ms.saturating_add(UNAWAITED_MS));
-        }
         let retry_ms = self.handler.retry_in_ms(now);
-        let sync_ms = is_logged.then_some(UNAWAITED_MS);
-        more.then_some(0).into_iter().chain(retry_ms).chain(sync_ms).min()
+        // Nobody waits for what was logged: mostly it is written with what is said next, which is soon an answer of those
+        // who were given something.
+        let write_ms = is_logged.then_some(UNAWAITED_MS);
+        more.then_some(0).into_iter().chain(retry_ms).chain(write_ms).min()
     }
 
     /// Whether the store has asked for upkeep since this was last asked.

@@ -367,8 +367,7 @@ impl Store {
     ) -> Result<()> {
         let Some(slot) = self.state.slot_of(index, number) else { return Ok(()) };
         let Some(at) = slot.find_group(INBOX_GROUP) else { return Ok(()) };
-        let pending = slot.known_group(at).group.pending_of(msg_ids.iter().copied());
-        let read: Vec<u64> = pending.collect();
+        let read = slot.known_group(at).group.pending_of(msg_ids);
         let mut rest = &read[..];
         while !rest.is_empty() {
             let runs = rest.chunk_by(|a, b| a + 1 == *b).take(RUNS_IN_RECORD);

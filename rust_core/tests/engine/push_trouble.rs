@@ -182,6 +182,37 @@ fn a_mailbox_in_the_place_of_one_that_has_just_gone_is_another() {
 }
 
 #[test]
+fn no_message_of_an_inbox_waits_until_it_is_written_that_it_was_given() {
+    let (disk, faults) = (SimDisk::new(), Faults::new());
+    let mut driver = driver_on(&disk, &faults, small());
+    let (sender, reader) = (driver.client(), driver.client());
+    let subscribe = "SUB $mq9.AI.INBOX.m.* 2\r\n";
+    say(&mut driver, reader, subscribe);
+    driver.feed(sender, b"PUB $mq9.AI.INBOX.m.normal 1\r\na\r\n");
+    driver.release();
+    driver.store().sync().unwrap();
+    let written = faults.calls(Operation::Write);
+    driver.release();
+    assert!(driver.engine.front().unwritten(reader).ends_with(b"\r\na\r\nPING\r\n"));
+    assert_eq!(faults.calls(Operation::Write), written);
+    // The connection breaks with the power: the message is unread.
+    let after = |disk: &SimDisk| {
+        let mut driver = Driver::with(Arc::new(disk.crash_strict()), small(), START).unwrap();
+        let reader = driver.client();
+        say(&mut driver, reader, subscribe);
+        payloads(&mut driver, reader)
+    };
+    assert_eq!(after(&disk), ["a"]);
+    // Nobody says anything: it is written soon all the same.
+    wait_until_due(&mut driver);
+    assert!(faults.calls(Operation::Write) > written);
+    assert_eq!(after(&disk), ["a"]);
+    assert_eq!(payloads(&mut driver, reader), ["a"]);
+    driver.settle();
+    assert_eq!(after(&disk), [""; 0]);
+}
+
+#[test]
 fn what_a_client_has_read_is_recorded_when_the_disk_is_back() {
     let mut failed = 0;
     for fill in 150..256 {

@@ -325,7 +325,8 @@ fn give_up(feed: &mut Feed, dropped: &[(usize, u64)]) {
 }
 
 /// Records what of an inbox is being written to which connection, in the order of the messages: a group that has passed
-/// a message knows who has it, wherever this ends. How many were recorded.
+/// a message knows who has it, wherever this ends. How many were recorded. The record may be written after the message:
+/// if a crash comes between, the connection has broken as well, and the message is unread again as it would be otherwise.
 fn record(
     feed: &Feed,
     piece: &Piece,
