@@ -108,7 +108,9 @@ def test_a_card_that_ends_the_search_is_set_aside(
         assert "agent=bad" in broker.log
         # Where it is certain that the card was at fault, the search ends once, else twice.
         ended = broker.log.count("the search of agents ended")
-        assert ended == {"raise": 0, "kill": 2, "hang": 2}.get(fault, 1)
+        # On a busy machine, a card that is given no processor time looks as if it hung.
+        hung = fault == "spin" and "the search of agents hangs" in broker.log
+        assert ended == {"raise": 0, "kill": 2, "hang": 2}.get(fault, 1) + hung
         # It is as registered as ever, and has its place when it is mended.
         assert found(mail) == ["before", "bad", "after"]
     broker.stop()

@@ -135,6 +135,26 @@ async def close_the_store(tmp_path: Path) -> None:
             assert await reply(reader) == {"error": "the store is closed", **shape}
 
 
+def test_commands_that_are_still_loaded_are_waited_for(tmp_path: Path) -> None:
+    uvloop.run(ask_early(tmp_path))
+
+
+async def ask_early(tmp_path: Path) -> None:
+    async with serving(tmp_path) as running, client(running) as (reader, writer):
+        running.broker.await_commands(True)
+        writer.write(b'PUB $mq9.AI.MAILBOX.CREATE me 14\r\n{"name":"box"}\r\n')
+        async with client(running, b"other") as (other_reader, other_writer):
+            other_writer.write(b"PUB $mq9.AI.MSG.SEND.box other 2\r\nhi\r\n")
+            early = await reply(other_reader)
+            assert early == {"error": "mailbox box does not exist", "msg_id": -1}
+            commands = Commands(running)
+            running.broker.await_commands(False)
+            assert (await reply(reader))["error"] == ""
+            other_writer.write(b"PUB $mq9.AI.MSG.SEND.box other 2\r\nhi\r\n")
+            assert await reply(other_reader) == {"error": "", "msg_id": 0}
+        commands.close()
+
+
 def test_what_takes_long_lets_others_in_between(tmp_path: Path) -> None:
     uvloop.run(take_long(tmp_path))
 

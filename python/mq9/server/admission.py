@@ -1,4 +1,4 @@
-"""Makes an accepted socket a session: limits, and clients that wait until the server is ready."""
+"""Makes an accepted socket a session: limits, and clients that wait until the server runs."""
 
 import contextlib
 import socket
@@ -12,7 +12,7 @@ class Admission:
     """Lets clients in."""
 
     def __init__(self, running: Running, *, ready: bool = True) -> None:
-        """Until the server is `ready`, clients are greeted and what they say is not read."""
+        """Until the server runs, clients are greeted and what they say is not read."""
         self._running = running
         self._ready = ready
         self._full = False
@@ -28,7 +28,7 @@ class Admission:
         session.admit(accepted.detach(), paused=not self._ready)
 
     def open(self) -> None:
-        """The server is ready: what clients have said is read."""
+        """The server runs: what clients have said is read."""
         self._ready = True
         for session in self._running.clients:
             session.resume_reading()

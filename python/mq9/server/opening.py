@@ -110,6 +110,8 @@ def prepared(options: Options, log: Log) -> Prepared:
 
 def _listening(running: Running) -> Opened:
     options = running.options
+    # What carries them out is loaded after clients are let in.
+    running.broker.await_commands(True)
     system = SystemSubjects(running)
     # Both ports are taken before the first client is let in: a start is whole or not at all.
     http = [] if options.http_port is None else listen_http(options, running.log)

@@ -201,9 +201,9 @@ class Server:
         try:
             self._listener = Listener(opened.sockets, opened.admission.enter, self._log)
             self._take_signals()
-            await self._load(opened.http)
             declare(running)
             opened.admission.open()
+            await self._load(opened.http)
             # Whoever reads them may send a client, or a signal, at once.
             self._write_files(opened)
             self._exporting = self._export()
@@ -223,13 +223,14 @@ class Server:
             await asyncio.to_thread(running.broker.stop)
 
     async def _load(self, http: list[socket.socket]) -> None:
-        """Bring in what answers clients, which takes longest; they are greeted meanwhile."""
+        """Bring in what carries out control commands, which takes longest; they wait for it."""
         try:
             made = await self._imported(monitoring=bool(http))
             self._commands = _commands(made, self._running)
             self._commands.start()
             self._running.registry = self._commands.registry
             made.operator_subjects(self._running)
+            self._running.broker.await_commands(False)
             if made.monitor is not None:
                 self._http = made.monitor(self._running).http
                 await self._http.start(http)

@@ -1,7 +1,8 @@
 """The start of a server: its port listens and greets while the rest of it is imported.
 
 Importing an event loop takes longer than all that a greeting needs. So nothing here may import one
-before clients are greeted; what they say waits in their sockets until the server is ready.
+before clients are greeted; what they say waits in their sockets until there is one. Messages flow
+from then on, while the commands of Python are still imported; requests to those wait for them.
 """
 
 from __future__ import annotations

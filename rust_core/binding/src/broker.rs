@@ -251,6 +251,11 @@ impl Broker {
         Ok(())
     }
 
+    /// Whether commands that nobody serves yet wait until somebody does, instead of being unknown.
+    fn await_commands(&self, awaits: bool) {
+        self.runtime.order(move |pump, _| pump.engine().front_mut().await_services(awaits));
+    }
+
     /// Gives lines of the protocol to `handler(cid, text)`, or to nobody any more.
     #[pyo3(signature = (handler))]
     fn log_protocol(&self, handler: Option<Py<PyAny>>) {

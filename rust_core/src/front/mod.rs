@@ -308,6 +308,8 @@ pub struct Front {
     hasher: FixedState,
     /// The server's own subjects, each with the number of the service that answers it.
     services: Vec<(Box<[u8]>, u32)>,
+    /// More of them will come: who asks for one waits for it.
+    awaits_services: bool,
     /// Connections whose next request waits until they have taken what they asked for.
     held: Vec<ConnId>,
     requests: requests::Requests,
@@ -350,6 +352,7 @@ impl Front {
             by_cid: HashMap::with_hasher(FixedState::with_seed(seed)),
             hasher: FixedState::with_seed(seed),
             services: Vec::new(),
+            awaits_services: false,
             held: Vec::new(),
             requests: requests::Requests::default(),
             room: false,
@@ -423,6 +426,12 @@ impl Front {
     /// Answers messages to `subject` by events with this service's number.
     pub fn serve(&mut self, service: u32, subject: &[u8]) {
         self.services.push((subject.into(), service));
+    }
+
+    /// Whether commands of the caller wait until they are served, instead of being unknown.
+    pub fn await_services(&mut self, awaits: bool) {
+        self.awaits_services = awaits;
+        self.room = true;
     }
 
     /// Streams may want messages of clients from now on.

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use super::conn::Conn;
 use super::{ConnId, Event, Front, Handler};
+use crate::commands::{self, By};
 use crate::nats;
 
 /// What a connection may have asked for that the caller has not taken.
@@ -84,7 +85,7 @@ impl Front {
 
     /// Whether the request at the front of a connection's input can be carried out now; if not, it waits.
     pub(super) fn may_ask(&mut self, id: ConnId, subject: &[u8], handler: &dyn Handler) -> bool {
-        if !self.has_room(id, handler) {
+        if !self.has_room(id, handler) || self.is_awaited(subject) {
             self.held.push(id);
         } else if self.is_crowded(id) && self.is_served(subject) {
             self.requests.crowd.push_back(id);
@@ -137,6 +138,13 @@ impl Front {
     fn is_crowded(&self, id: ConnId) -> bool {
         let has_some = || self.conn(id).is_some_and(|conn| conn.requests > 0);
         self.requests.are_half() && (self.requests.are_all() || has_some())
+    }
+
+    /// Whether it is a command that will be served soon.
+    fn is_awaited(&self, subject: &[u8]) -> bool {
+        self.awaits_services
+            && commands::find(subject).is_some_and(|command| command.by != By::Partition)
+            && !self.is_served(subject)
     }
 
     fn is_served(&self, subject: &[u8]) -> bool {

@@ -208,6 +208,34 @@ fn requests_of_all_clients_together_are_bounded_and_who_asks_little_is_let_by() 
     assert!(!server.front.is_holding() && !server.front.may_have_room());
 }
 
+#[test]
+fn commands_that_will_be_served_soon_wait_and_everything_else_goes_on() {
+    let mut server = Driver::new();
+    server.front.await_services(true);
+    let (early, other) = (server.client(), server.client());
+    let create = "PUB $mq9.AI.MAILBOX.CREATE in 2\r\n{}\r\n";
+    assert_eq!(server.say(early, format!("{create}PING\r\n")), "");
+    assert!(server.front.is_holding());
+    // Unknown, or somebody else's: nothing that will be served.
+    let refused = server.say(other, "PUB $mq9.AI.OTHER 0\r\n\r\nPING\r\n");
+    assert!(refused.starts_with("-ERR ") && refused.ends_with("PONG\r\n"), "{refused}");
+    let sent = server.say(other, "PUB $mq9.AI.MSG.SEND.x 0\r\n\r\nPING\r\n");
+    assert!(sent.ends_with("PONG\r\n"), "{sent}");
+    server.front.retry_held(&mut (), 0);
+    server.front.serve(3, b"$mq9.AI.MSG.QUERY.>");
+    server.front.check_invariants();
+    assert!(server.requests.is_empty() && server.front.is_holding());
+
+    server.front.serve(4, b"$mq9.AI.MAILBOX.CREATE");
+    server.front.await_services(false);
+    assert!(server.front.may_have_room());
+    server.front.retry_held(&mut (), 0);
+    server.settle();
+    assert_eq!(server.hear(early), "PONG\r\n");
+    assert_eq!(server.requests, [(4, "$mq9.AI.MAILBOX.CREATE".into(), "{}".into())]);
+    server.front.check_invariants();
+}
+
 fn client_of(subject: &str) -> String {
     subject.split('.').nth(3).unwrap().to_owned()
 }
