@@ -51,6 +51,12 @@ pub const API_LEVEL: ApiError = known(412, 10185, "JetStream minimum api level r
 /// Whether some of the subjects overlap would take too long to find out.
 pub const TOO_MANY_SUBJECTS: ApiError =
     known(400, 10003, "too many subjects with wildcards to be compared with each other");
+/// To find the last message of a pattern would hold others up.
+pub const TOO_MANY_TO_FIND: ApiError =
+    known(400, 10003, "too many subjects to find the last one that the expected pattern matches");
+/// A subject is named of which nothing is expected.
+pub const NO_SUBJECT_SEQUENCE: ApiError =
+    known(400, 10193, "missing sequence for expected last sequence per subject");
 /// There is no such consumer.
 pub const CONSUMER_NOT_FOUND: ApiError = known(404, 10014, "consumer not found");
 /// Messages of a stream have no times of their own.

@@ -242,6 +242,9 @@ fn store_message(
     if asked.rollup {
         return Err(error::NO_ROLLUPS);
     }
+    if asked.of_subject.is_some() && asked.last_of_subject.is_none() {
+        return Err(error::NO_SUBJECT_SEQUENCE);
+    }
     let envelope = match envelope::is_asked(&config.metadata) {
         true => Envelope::read(call.payload)?,
         false => Envelope::default(),
@@ -300,6 +303,7 @@ fn store_message(
             err_code: 10070,
             description: format!("wrong last msg ID: {last}").into(),
         },
+        NotPublished::TooManySubjects => error::TOO_MANY_TO_FIND,
         NotPublished::Failed(error) => error.into(),
     })
 }

@@ -64,6 +64,15 @@ pub struct Mailbox {
     extras: Option<Box<Extras>>,
 }
 
+/// So many subjects are looked at before messages are.
+const FEW_SUBJECTS: usize = 256;
+/// Most messages that are looked at before all subjects are.
+const NEWEST_MESSAGES: usize = 4096;
+
+/// It would take too long to look at all subjects that may match.
+#[derive(Debug)]
+pub struct TooManySubjects;
+
 impl Mailbox {
     /// An empty mailbox.
     pub fn new(number: u64, address: &str, created_ms: u64, expires_ms: u64) -> Mailbox {
@@ -107,7 +116,7 @@ impl Mailbox {
             return subjects.find(filter).map(|(ix, _)| ix).into_iter().collect();
         }
         let matches = |s: &str| crate::nats::matches(filter.as_bytes(), s.as_bytes());
-        subjects.iter().filter(|(_, known)| matches(&known.subject)).map(|(ix, _)| ix).collect()
+        subjects.beginning_as(filter).filter(|(_, name)| matches(name)).map(|(ix, _)| ix).collect()
     }
 
     /// The messages of a stream that have this subject, from `from` on.
@@ -123,6 +132,39 @@ impl Mailbox {
         let (ix, known) = subjects.find(subject)?;
         let mut ids = self.iter_back(known.last + 1).map(|(_, entry)| entry.msg_id);
         ids.find(|msg_id| subjects.of(*msg_id) == Some(ix))
+    }
+
+    /// The last message of a stream whose subject matches. Fails if more than `most` subjects would have to be looked at to
+    /// find it: others wait meanwhile.
+    pub fn last_matching(&self, filter: &str, most: usize) -> Result<Option<u64>, TooManySubjects> {
+        if !crate::nats::has_wildcard(filter.as_bytes()) {
+            return Ok(self.last_of(filter));
+        }
+        let Some(subjects) = self.subjects() else { return Ok(None) };
+        let matches = |name: &str| crate::nats::matches(filter.as_bytes(), name.as_bytes());
+        if subjects.beginning_as(filter).nth(FEW_SUBJECTS).is_some() {
+            // Of many subjects mostly one of the newest messages has one that matches.
+            let name = |id: &u64| subjects.get(subjects.of(*id)?).map(|known| &known.subject);
+            let newest = self.iter_back(self.next_id).map(|(_, entry)| entry.msg_id);
+            let mut newest = newest.take(NEWEST_MESSAGES);
+            if let Some(id) = newest.find(|id| name(id).is_some_and(|name| matches(name))) {
+                return Ok(Some(id));
+            }
+        }
+        let (mut end, mut wanted) = (0, Vec::new());
+        for (nth, (ix, name)) in subjects.beginning_as(filter).enumerate() {
+            if nth == most {
+                return Err(TooManySubjects);
+            }
+            if matches(name) {
+                end = end.max(subjects.get(ix).map_or(0, |known| known.last + 1));
+                wanted.resize(wanted.len().max(ix as usize + 1), false);
+                wanted[ix as usize] = true;
+            }
+        }
+        let is_it = |id: &u64| subjects.of(*id).and_then(|ix| wanted.get(ix as usize).copied());
+        let mut ids = self.iter_back(end).map(|(_, entry)| entry.msg_id);
+        Ok(ids.find(|id| is_it(id) == Some(true)))
     }
 
     /// Takes the timer of the oldest message of a stream.

@@ -2,6 +2,8 @@
 //!
 //! Knows messages by their number only. A checkpoint need not copy what is kept per message.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -36,6 +38,8 @@ pub struct Known {
 #[derive(Debug, Default)]
 pub struct Subjects {
     by_name: HashMap<Arc<str>, SubjectIx, foldhash::fast::RandomState>,
+    /// The same in order: those that begin alike lie together.
+    ordered: BTreeMap<Arc<str>, SubjectIx>,
     known: Vec<Option<Known>>,
     free: Vec<SubjectIx>,
     of: ById<Block>,
@@ -80,7 +84,8 @@ impl Subjects {
             Some(place) => *place = Some(known),
             None => self.known.push(Some(known)),
         }
-        self.by_name.insert(subject, ix);
+        self.by_name.insert(Arc::clone(&subject), ix);
+        self.ordered.insert(subject, ix);
         ix
     }
 
@@ -141,6 +146,16 @@ impl Subjects {
         Some((ix, self.get(ix)?))
     }
 
+    /// The subjects that begin as all do that match a pattern, in order. Others need not be looked at.
+    pub fn beginning_as(&self, pattern: &str) -> impl Iterator<Item = (SubjectIx, &str)> {
+        let literal = |token: &&str| !matches!(token.trim_end_matches('.'), "*" | ">");
+        let tokens = pattern.split_inclusive('.').take_while(literal);
+        let begin = pattern[..tokens.map(str::len).sum()].to_owned();
+        let behind = (Bound::Included(begin.as_str()), Bound::Unbounded);
+        let there = self.ordered.range::<str, _>(behind).map(|(name, ix)| (*ix, &**name));
+        there.take_while(move |(_, name)| name.starts_with(&begin))
+    }
+
     /// A message has gone: its subject, and whether no other message has it, so that the short name is free.
     pub fn remove(&mut self, msg_id: u64) -> Option<(SubjectIx, bool)> {
         let (number, at) = place(msg_id);
@@ -163,6 +178,7 @@ impl Subjects {
         if count == 0 {
             *known = None;
             self.by_name.remove(&subject);
+            self.ordered.remove(&subject);
             self.free.push(ix);
         }
         Some((ix, count == 0))
@@ -210,6 +226,10 @@ impl Subjects {
             assert_eq!(known.as_ref().map_or(0, |k| k.count), counts[ix], "messages of a subject");
         }
         assert_eq!(self.by_name.len() + self.free.len(), self.known.len(), "names of subjects");
+        assert_eq!(self.ordered.len(), self.by_name.len(), "names in order");
+        for (name, ix) in &self.ordered {
+            assert_eq!(self.by_name.get(name), Some(ix), "a name in order");
+        }
     }
 }
 

@@ -21,6 +21,9 @@ use crate::wire::stamp::{Stamp, cause};
 /// The longest subject of a stored message, in bytes.
 pub const MAX_SUBJECT: usize = 8192;
 
+/// Most subjects that are looked at for what one publisher expects: the next one waits meanwhile.
+const MOST_SUBJECTS: usize = 1 << 16;
+
 /// A message for a stream, and what its publisher expects of the stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Publish<'a> {
@@ -42,7 +45,7 @@ pub struct Publish<'a> {
     pub last_seq: Option<u64>,
     /// The id of the last message before it that has one.
     pub last_id: Option<&'a str>,
-    /// The number of the last message before it whose subject is this.
+    /// The number of the last message before it whose subject is this, or matches it.
     pub last_of_subject: Option<(u64, &'a str)>,
 }
 
@@ -87,6 +90,8 @@ pub enum NotPublished {
     LastSeq(u64),
     /// The last message has another id, this.
     LastId(String),
+    /// It would take too long to find the last message of what is expected.
+    TooManySubjects,
     /// It could not be written.
     Failed(Error),
 }
@@ -247,15 +252,17 @@ impl Store {
     fn check_expectations(&self, index: SlotIx, publish: &Publish<'_>) -> Result<(), NotPublished> {
         let Some(slot) = self.state.slot(index) else { return Err(NotPublished::NoStream) };
         let mailbox = &slot.mailbox;
-        let last_seq = mailbox.next_id;
-        if publish.last_seq.is_some_and(|expected| expected != last_seq) {
-            return Err(NotPublished::LastSeq(last_seq));
-        }
         if let Some((expected, subject)) = publish.last_of_subject {
-            let last = mailbox.last_of(subject).map_or(0, |msg_id| msg_id + 1);
+            let last = mailbox.last_matching(subject, MOST_SUBJECTS);
+            let last = last.map_err(|_| NotPublished::TooManySubjects)?;
+            let last = last.map_or(0, |msg_id| msg_id + 1);
             if expected != last {
                 return Err(NotPublished::LastSeq(last));
             }
+        }
+        let last_seq = mailbox.next_id;
+        if publish.last_seq.is_some_and(|expected| expected != last_seq) {
+            return Err(NotPublished::LastSeq(last_seq));
         }
         if let Some(expected) = publish.last_id {
             let sent_ids = mailbox.extras().and_then(|extras| extras.sent_ids.as_ref());

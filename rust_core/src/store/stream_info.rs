@@ -168,17 +168,7 @@ impl Store {
     /// The last message whose subject matches.
     pub fn last_of_subject(&self, key: StreamKey, filter: &str) -> Option<u64> {
         let mailbox = &self.state.slot_of(key.slot, key.number)?.mailbox;
-        if !crate::nats::has_wildcard(filter.as_bytes()) {
-            return mailbox.last_of(filter);
-        }
-        let matching = mailbox.matching(filter);
-        let subjects = mailbox.subjects()?;
-        let known = matching.iter().filter_map(|ix| subjects.get(*ix));
-        let end = known.map(|known| known.last).max()? + 1;
-        let matching = bitmap(&matching);
-        let is_it =
-            |id: &u64| subjects.of(*id).is_some_and(|ix| matching.get(ix as usize) == Some(&true));
-        mailbox.iter_back(end).map(|(_, entry)| entry.msg_id).find(is_it)
+        mailbox.last_matching(filter, usize::MAX).ok().flatten()
     }
 
     /// The first message of a stream that came then or later.

@@ -23,6 +23,7 @@ mod splits;
 mod stream_acks;
 mod stream_dead_letters;
 mod stream_delays;
+mod stream_expectations;
 mod stream_priorities;
 mod streams;
 mod streams_room;
