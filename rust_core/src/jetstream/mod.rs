@@ -96,6 +96,8 @@ pub struct JetStream {
     unrecorded: Option<acks::Unrecorded>,
     /// The consumer whose turn it was last.
     served_last: Option<ConsumerKey>,
+    /// The instant of what is carried out, in us of the monotonic clock: requests expire that exactly.
+    now_us: u64,
     /// Requests to the API, and those that were refused.
     requests: u64,
     errors: u64,
@@ -118,6 +120,7 @@ impl JetStream {
             purges: VecDeque::new(),
             unrecorded: None,
             served_last: None,
+            now_us: 0,
             requests: 0,
             errors: 0,
             ids: 0,
@@ -132,6 +135,11 @@ impl JetStream {
             }
         }
         jetstream
+    }
+
+    /// What is carried out from now on happens at this instant.
+    pub fn set_now(&mut self, mono_us: u64) {
+        self.now_us = mono_us;
     }
 
     /// Changes whenever [`JetStream::stream_of`] may give another answer than before.

@@ -27,8 +27,8 @@ pub struct Pull {
     pub no_wait: bool,
     /// Messages that it was given.
     pub delivered: u64,
-    /// When it ends.
-    pub expires_ms: Option<u64>,
+    /// When it ends, in us: who published just behind its end must not reach it.
+    pub expires_us: Option<u64>,
     /// How often it is told that all is well; 0 is never.
     pub heartbeat_ms: u64,
     /// When it is told so next.
@@ -48,15 +48,22 @@ impl Pull {
             bytes_left: None,
             no_wait: false,
             delivered: 0,
-            expires_ms: None,
+            expires_us: None,
             heartbeat_ms: 0,
             next_heartbeat_ms: None,
             armed_ms: None,
         }
     }
 
+    /// Whether it has ended, though nobody may have looked since.
+    pub fn is_over(&self, now_us: u64) -> bool {
+        self.expires_us.is_some_and(|at| at <= now_us)
+    }
+
+    /// When it is looked at; it is surely over then.
     fn due_ms(&self) -> Option<u64> {
-        self.expires_ms.into_iter().chain(self.next_heartbeat_ms).min()
+        let expires_ms = self.expires_us.map(|at| at.div_ceil(1000));
+        expires_ms.into_iter().chain(self.next_heartbeat_ms).min()
     }
 }
 

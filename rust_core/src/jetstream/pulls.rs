@@ -114,15 +114,18 @@ impl JetStream {
         let max_waiting = policy.max_waiting as usize;
         if request.no_wait {
             let there = store.deliverable(key);
-            if there == 0 && request.expires <= 0 {
+            if there == 0 && request.expires == 0 {
                 return Err("404 No Messages".to_owned());
             }
+            // What has expired is no longer asked for.
+            self.look_at_due(store, now, listeners);
             if there > 0 && u128::from(there) < self.pulls.asked(key) {
                 return Err("408 Requests Pending".to_owned());
             }
         }
         let is_full = |waiting: usize| max_waiting > 0 && waiting >= max_waiting;
         if is_full(self.pulls.waiting(key)) {
+            self.look_at_due(store, now, listeners);
             self.prune(store, key, now, listeners);
         }
         let allowed = store.check_waits(call.cid, self.pulls.user(call.cid), self.waits(call.cid));
@@ -130,14 +133,16 @@ impl JetStream {
             return Err("409 Exceeded MaxWaiting".to_owned());
         }
         let heartbeat_ms = ms(request.idle_heartbeat);
-        let after = |ms: u64| (ms > 0).then(|| now.mono_ms.saturating_add(ms));
         let mut pull = Pull::new(call.cid, call.subject, call.reply);
         pull.left = batch;
         pull.bytes_left = (max_bytes > 0).then_some(max_bytes);
         pull.no_wait = request.no_wait;
-        pull.expires_ms = after(ms(request.expires));
+        // One that ends before it begins is told so.
+        let expires_us = u64::try_from(request.expires).unwrap_or(0).div_ceil(1000);
+        pull.expires_us = (request.expires != 0).then(|| self.now_us.saturating_add(expires_us));
         pull.heartbeat_ms = heartbeat_ms;
-        pull.next_heartbeat_ms = after(heartbeat_ms);
+        pull.next_heartbeat_ms =
+            (heartbeat_ms > 0).then(|| now.mono_ms.saturating_add(heartbeat_ms));
         self.pulls.add(key, pull);
         self.serve(store, key, now, listeners);
         Ok(())
@@ -247,7 +252,7 @@ impl JetStream {
                 (message.key.len() + reply.len() + headers.len() + message.payload.len()) as u64;
             // A request that has no room for it ends, and the next one is tried.
             let Turn { id, ended, untried } = self.next_turn(key, size, listeners, &mut heard);
-            out.extend(ended.into_iter().map(|pull| (out_of_bytes(&pull, known), u64::MAX)));
+            out.extend(ended.into_iter().map(|status| (status.at(known), u64::MAX)));
             more |= untried;
             let Some(id) = id else { break };
             let Some((cid, to)) = self.pulls.given(key, id, size, now.mono_ms) else { break };
@@ -310,8 +315,16 @@ impl JetStream {
                 }
                 heard.push(id);
             }
-            if pull.bytes_left.is_some_and(|left| left < size) {
-                turn.ended.extend(self.pulls.remove(key, id));
+            let why = if pull.is_over(self.now_us) {
+                Some("408 Request Timeout")
+            } else if pull.bytes_left.is_some_and(|left| left < size) {
+                Some("409 Message Size Exceeds MaxBytes")
+            } else {
+                None
+            };
+            if let Some(why) = why {
+                let pull = self.pulls.remove(key, id);
+                turn.ended.extend(pull.map(|pull| Ended { pull, why }));
             } else if !listeners.takes_more(cid) {
                 self.pulls.put_aside(key, id);
             } else {
@@ -341,10 +354,7 @@ impl JetStream {
                 bytes += self.serve(store, key, now, listeners);
             }
         }
-        for _ in 0..DUE_AT_ONCE {
-            let Some((key, id)) = self.pulls.take_due(now.mono_ms) else { break };
-            self.on_due(store, key, id, now, listeners);
-        }
+        self.look_at_due(store, now, listeners);
         let purges = self.go_on_purging(store, now);
         exhausted || purges || store.has_ready_consumers()
     }
@@ -361,6 +371,14 @@ impl JetStream {
         self.pulls.take_thirsty()
     }
 
+    /// Tells some of the requests that have expired, or are to be told that all is well.
+    fn look_at_due(&mut self, store: &mut Store, now: Now, listeners: &dyn Listeners) {
+        for _ in 0..DUE_AT_ONCE {
+            let Some((key, id)) = self.pulls.take_due(now.mono_ms) else { break };
+            self.on_due(store, key, id, now, listeners);
+        }
+    }
+
     /// A request has expired, or is to be told that all is well.
     fn on_due(
         &mut self,
@@ -372,7 +390,7 @@ impl JetStream {
     ) {
         let Some(pull) = self.pulls.get(key, id) else { return };
         let (cid, inbox) = (pull.cid, pull.inbox.clone());
-        let is_over = pull.expires_ms.is_some_and(|at| at <= now.mono_ms);
+        let is_over = pull.is_over(self.now_us);
         let hears = listeners.hears(cid, &inbox);
         if hears && !is_over {
             let last = store.consumer_progress(key).map(|(_, last, _)| last).unwrap_or_default();
@@ -449,10 +467,24 @@ impl JetStream {
 struct Turn {
     /// The request, if there is one.
     id: Option<u64>,
-    /// Those that have no room for the message, and end.
-    ended: Vec<Pull>,
+    /// Those that are over, or have no room for the message.
+    ended: Vec<Ended>,
     /// There are more that could be tried.
     untried: bool,
+}
+
+/// A request that has ended.
+struct Ended {
+    pull: Pull,
+    /// Its status.
+    why: &'static str,
+}
+
+impl Ended {
+    fn at(self, known: Lsn) -> Outgoing {
+        let status = with_pending(self.why, &self.pull);
+        status_to(self.pull.cid, &self.pull.inbox, known, &status)
+    }
 }
 
 /// No more messages at once than their bytes allow, but one.
@@ -472,11 +504,6 @@ fn status_to(cid: u64, inbox: &[u8], known: Lsn, status: &str) -> Outgoing {
     let answer = Answer::Message(OneMessage::new(b"", b"", &headers, b""));
     let reply = Reply::of_jetstream(cid, ReplySubject::from_slice(inbox), answer);
     Outgoing { known, reply }
-}
-
-fn out_of_bytes(pull: &Pull, known: Lsn) -> Outgoing {
-    let status = with_pending("409 Message Size Exceeds MaxBytes", pull);
-    status_to(pull.cid, &pull.inbox, known, &status)
 }
 
 fn with_pending(status: &str, pull: &Pull) -> String {

@@ -119,8 +119,11 @@ impl Partition {
     pub fn access(&mut self, now: Moment) -> Access<'_> {
         let Partition { store, handler, jetstream, used, .. } = self;
         handler.replies_mut().set_now(now.mono_us);
+        let mut jetstream = jetstream.as_deref_mut();
+        if let Some(jetstream) = &mut jetstream {
+            jetstream.set_now(now.mono_us);
+        }
         let now = now.into();
-        let jetstream = jetstream.as_deref_mut();
         Access { handler, jetstream, lock: store.as_deref(), store: None, used, now }
     }
 
@@ -194,6 +197,7 @@ impl Partition {
             more |= self.handler.collect(&mut store, now);
         }
         if let Some(jetstream) = &mut self.jetstream {
+            jetstream.set_now(mono_us);
             if !self.rests {
                 more |= jetstream.settle(&mut store, now, listeners);
                 pulls_due_ms = jetstream.next_due_ms().map(|at| at.saturating_sub(now.mono_ms));

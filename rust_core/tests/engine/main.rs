@@ -25,6 +25,7 @@ mod stream_dead_letters;
 mod stream_delays;
 mod stream_expectations;
 mod stream_priorities;
+mod stream_pulls;
 mod streams;
 mod streams_room;
 mod wire;

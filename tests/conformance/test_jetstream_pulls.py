@@ -1,0 +1,75 @@
+"""Pull requests end when nats-server ends them, and are told the same.
+
+Both servers are asked the same.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import nats
+import nats.errors
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from tests.conformance.test_jetstream_refusals import ask, served_in
+from tests.peers import MQ9, NATS_SERVER, NATS_SERVER_BINARY, Serve, Server
+
+MS = 10**6
+ANSWER_S = 10.0
+BEHIND_THE_END = 20
+
+
+@pytest.fixture
+async def both(serve: Serve, tmp_path: Path) -> AsyncIterator[list[tuple[Server, Client]]]:
+    """mq9 and nats-server with a stream, each with a client."""
+    if not NATS_SERVER_BINARY.exists():
+        pytest.skip(f"needs {NATS_SERVER_BINARY.name} next to the interpreter: make setup")
+    async with AsyncExitStack() as stack:
+        pairs = []
+        for kind in (MQ9, NATS_SERVER):
+            peer = serve(served_in(tmp_path / kind), peer=kind)
+            client = await nats.connect(peer.url, allow_reconnect=False)
+            stack.push_async_callback(client.close)
+            pairs.append((peer, client))
+            await ask(client, "$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})
+        yield pairs
+
+
+async def set_consumer(client: Client, **config: object) -> None:
+    config = {"durable_name": "c", "ack_policy": "explicit"} | config
+    request = {"stream_name": "S", "config": config}
+    _, said = await ask(client, "$JS.API.CONSUMER.CREATE.S.c", request)
+    assert "error" not in said, said
+
+
+async def pull(client: Client, request: dict[str, object]) -> asyncio.Queue[Msg]:
+    """Asks for messages; what comes."""
+    came: asyncio.Queue[Msg] = asyncio.Queue()
+    inbox = client.new_inbox()
+    await client.subscribe(inbox, cb=came.put)
+    subject = "$JS.API.CONSUMER.MSG.NEXT.S.c"
+    await client.publish(subject, json.dumps(request).encode(), reply=inbox)
+    await client.flush()
+    return came
+
+
+async def test_requests_that_have_expired_are_given_nothing(
+    both: list[tuple[Server, Client]],
+) -> None:
+    _, client = both[0]
+    await set_consumer(client, ack_policy="none", deliver_policy="new")
+    for nth in range(BEHIND_THE_END):
+        came = await pull(client, {"batch": 1, "expires": 40 * MS - 100_000})
+        asked = time.perf_counter()
+        await asyncio.sleep(0.03)
+        # The client's clock began behind the server's, so the request is over by now.
+        while time.perf_counter() < asked + 0.0401 + nth * 0.0001:
+            pass
+        await ask(client, "s", b"x")
+        first = await asyncio.wait_for(came.get(), ANSWER_S)
+        assert (first.headers or {}).get("Status") == "408", nth
+        await ask(client, "$JS.API.STREAM.PURGE.S")
