@@ -20,6 +20,7 @@ from tests.peers import MQ9, NATS_SERVER, NATS_SERVER_BINARY, Serve, Server
 
 MS = 10**6
 ANSWER_S = 10.0
+QUIET_S = 0.3
 BEHIND_THE_END = 20
 
 
@@ -55,6 +56,66 @@ async def pull(client: Client, request: dict[str, object]) -> asyncio.Queue[Msg]
     await client.publish(subject, json.dumps(request).encode(), reply=inbox)
     await client.flush()
     return came
+
+
+def noted(message: Msg) -> object:
+    """A message, or what a status says."""
+    return message.data if message.reply else dict(message.headers or {})
+
+
+async def all_of(came: asyncio.Queue[Msg]) -> list[object]:
+    """What comes until all is quiet, but for heartbeats."""
+    seen = []
+    try:
+        while True:
+            seen.append(noted(await asyncio.wait_for(came.get(), QUIET_S + 1.0)))
+    except TimeoutError:
+        return [one for one in seen if not isinstance(one, dict) or one.get("Status") != "100"]
+
+
+REQUESTS: list[dict[str, object]] = [
+    {"batch": 9, "no_wait": True, "expires": 1000 * MS, "idle_heartbeat": 100 * MS},
+    {"batch": 9, "no_wait": True, "expires": 1000 * MS, "idle_heartbeat": 400 * MS},
+    {"batch": 9, "no_wait": True, "expires": 600 * MS},
+    {"batch": 9, "expires": 600 * MS},
+    {"batch": 9, "expires": 600 * MS, "idle_heartbeat": 100 * MS},
+    {"batch": 1, "expires": -5},
+    {"batch": 1, "expires": -5, "no_wait": True},
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=str)
+async def test_requests_end_as_with_nats_server_if_too_much_is_out(
+    both: list[tuple[Server, Client]], request_: dict[str, object]
+) -> None:
+    async def ended(client: Client) -> list[object]:
+        for _ in range(5):
+            await ask(client, "s", b"x")
+        await set_consumer(client, max_ack_pending=2)
+        return await all_of(await pull(client, request_))
+
+    mq9, real = await asyncio.gather(*(ended(client) for _, client in both))
+    assert mq9 == real
+
+
+async def test_a_late_acknowledgement_gives_nothing_to_who_has_left(
+    both: list[tuple[Server, Client]],
+) -> None:
+    request: dict[str, object] = REQUESTS[0]
+
+    async def given(client: Client) -> list[object]:
+        for _ in range(5):
+            await ask(client, "s", b"x")
+        await set_consumer(client, max_ack_pending=2)
+        came = await pull(client, request)
+        messages = [await asyncio.wait_for(came.get(), ANSWER_S) for _ in range(2)]
+        last = await asyncio.wait_for(came.get(), ANSWER_S)
+        await messages[0].ack()
+        return [noted(last), *await all_of(came)]
+
+    mq9, real = await asyncio.gather(*(given(client) for _, client in both))
+    assert mq9 == real
+    assert len(mq9) == 1
 
 
 async def test_requests_that_have_expired_are_given_nothing(

@@ -77,7 +77,7 @@ struct Queue {
     asked: u128,
     /// Those whose connections take nothing now. They have no turn.
     aside: BTreeSet<u64>,
-    /// Those that have begun and end where the messages end.
+    /// Those that end where the messages end: they have begun, or may not wait at all.
     ending: BTreeSet<u64>,
 }
 
@@ -161,6 +161,9 @@ impl Pulls {
         let queue = self.queues.entry(key).or_default();
         queue.asked += u128::from(pull.left);
         queue.turns.push_back(id);
+        if pull.no_wait && pull.expires_us.is_none() {
+            queue.ending.insert(id);
+        }
         queue.pulls.insert(id, pull);
         self.by_conn.entry(cid).or_default().insert((key, id));
         self.count += 1;
@@ -274,7 +277,7 @@ impl Pulls {
         Some(to)
     }
 
-    /// Takes out the requests of a consumer that have begun and end where the messages end.
+    /// Takes out the requests of a consumer that end where the messages end.
     pub fn take_ending(&mut self, key: ConsumerKey) -> Vec<Pull> {
         let ending = self.queues.get(&key).map(|queue| queue.ending.clone()).unwrap_or_default();
         ending.into_iter().filter_map(|id| self.remove(key, id)).collect()

@@ -196,9 +196,7 @@ impl JetStream {
         }
         // As long as too much is out nobody is told that there is nothing.
         if store.deliverable(key) == 0 && !store.is_full(key) {
-            for pull in self.pulls.take_ending(key) {
-                self.status(pull.cid, &pull.inbox, store.end(), "404 No Messages");
-            }
+            self.end_where_messages_end(key, store.end());
         }
         store.set_waiting(key, self.pulls.waiting(key), now);
         self.tell_events(store, now);
@@ -379,6 +377,18 @@ impl JetStream {
         }
     }
 
+    /// Nothing is to come for the requests of a consumer that do not wait for more.
+    fn end_where_messages_end(&mut self, key: ConsumerKey, known: Lsn) {
+        for pull in self.pulls.take_ending(key) {
+            let status = if pull.is_over(self.now_us) {
+                with_pending("408 Request Timeout", &pull)
+            } else {
+                "404 No Messages".to_owned()
+            };
+            self.status(pull.cid, &pull.inbox, known, &status);
+        }
+    }
+
     /// A request has expired, or is to be told that all is well.
     fn on_due(
         &mut self,
@@ -388,6 +398,11 @@ impl JetStream {
         now: Now,
         listeners: &dyn Listeners,
     ) {
+        // As in nats-server, this is when requests end that do not wait, if too much is out: their clients have gone on.
+        if store.is_full(key) || store.deliverable(key) == 0 {
+            self.end_where_messages_end(key, store.end());
+            store.set_waiting(key, self.pulls.waiting(key), now);
+        }
         let Some(pull) = self.pulls.get(key, id) else { return };
         let (cid, inbox) = (pull.cid, pull.inbox.clone());
         let is_over = pull.is_over(self.now_us);
@@ -404,11 +419,7 @@ impl JetStream {
         }
         let Some(pull) = self.pulls.remove(key, id) else { return };
         if hears {
-            let status = if pull.no_wait && pull.delivered > 0 {
-                "404 No Messages".to_owned()
-            } else {
-                with_pending("408 Request Timeout", &pull)
-            };
+            let status = with_pending("408 Request Timeout", &pull);
             self.status(cid, &inbox, store.end(), &status);
         }
         store.set_waiting(key, self.pulls.waiting(key), now);

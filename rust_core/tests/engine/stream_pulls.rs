@@ -80,6 +80,49 @@ fn a_request_that_expired_does_not_count_as_pending() {
 }
 
 #[test]
+fn a_request_that_may_not_wait_ends_with_the_first_heartbeat_if_too_much_is_out() {
+    let mut driver = Driver::with_streams();
+    let id = driver.client();
+    stream(&mut driver, id, "S", "");
+    consumer(&mut driver, id, "S", "c", ",\"max_ack_pending\":2");
+    for _ in 0..4 {
+        publish(&mut driver, id, "S", "", "x");
+    }
+    let asked =
+        "{\"batch\":4,\"no_wait\":true,\"expires\":2000000000,\"idle_heartbeat\":100000000}";
+    let given = pull(&mut driver, id, "S.c", asked);
+    assert_eq!(statuses(&given), (2, vec![]));
+    driver.pass_ms(99);
+    assert!(heard(&mut driver, id).is_empty());
+    driver.pass_ms(1);
+    assert_eq!(statuses(&heard(&mut driver, id)), (0, vec!["404 No Messages"]));
+    // Its client has gone on: an acknowledgement gives it no more.
+    publish(&mut driver, id, &given[0].reply, "", "+ACK");
+    driver.pass_ms(3_000);
+    assert!(heard(&mut driver, id).is_empty());
+}
+
+#[test]
+fn without_a_heartbeat_it_goes_on_until_it_expires() {
+    let mut driver = Driver::with_streams();
+    let id = driver.client();
+    stream(&mut driver, id, "S", "");
+    consumer(&mut driver, id, "S", "c", ",\"max_ack_pending\":2");
+    for _ in 0..4 {
+        publish(&mut driver, id, "S", "", "x");
+    }
+    let given =
+        pull(&mut driver, id, "S.c", "{\"batch\":4,\"no_wait\":true,\"expires\":1000000000}");
+    assert_eq!(statuses(&given), (2, vec![]));
+    publish(&mut driver, id, &given[0].reply, "", "+ACK");
+    assert_eq!(statuses(&heard(&mut driver, id)), (1, vec![]));
+    driver.pass_ms(1_000);
+    let told = heard(&mut driver, id);
+    assert_eq!(statuses(&told), (0, vec!["408 Request Timeout"]));
+    assert!(told[0].headers.contains("Nats-Pending-Messages: 1"), "{told:?}");
+}
+
+#[test]
 fn a_request_that_has_expired_already_is_told_so() {
     let mut driver = Driver::with_streams();
     let id = driver.client();
