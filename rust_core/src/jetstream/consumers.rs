@@ -124,6 +124,8 @@ impl JetStream {
         let (key, retention) = (served.key, served.config.retention);
         let most = served.config.max_consumers;
         let mut config = served.config.consumer_limits.apply(request.config)?;
+        // nats-server compares what was asked for, and keeps another threshold where none was.
+        let is_never_equal = config.durable_name.is_empty() && config.inactive_threshold <= 0;
         config = config.settle(retention == Retention::Workqueue)?;
         if let Form::Named(name, _) | Form::Durable(name) = form {
             config.name = name.to_owned();
@@ -139,7 +141,7 @@ impl JetStream {
         if let Some(there) = there {
             let info = store.consumer_info(there).ok_or(error::CONSUMER_NOT_FOUND)?;
             let old = ConsumerConfig::stored(&info.config).unwrap_or_default();
-            if request.action == "create" {
+            if request.action == "create" && (is_never_equal || old != config) {
                 return Err(ApiError::consumer(400, 10148, "consumer already exists"));
             }
             if old != config {

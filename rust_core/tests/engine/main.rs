@@ -21,6 +21,7 @@ mod room;
 mod script;
 mod splits;
 mod stream_acks;
+mod stream_consumers;
 mod stream_dead_letters;
 mod stream_delays;
 mod stream_expectations;

@@ -1,0 +1,81 @@
+"""Consumers that are created again, or by pedantic clients, are answered as by nats-server.
+
+Both servers are asked the same.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from tests.conformance.test_jetstream_refusals import ask, served_in
+from tests.peers import MQ9, NATS_SERVER, NATS_SERVER_BINARY, Serve
+
+SECOND = 10**9
+
+
+@pytest.fixture
+async def both(serve: Serve, tmp_path: Path) -> AsyncIterator[list[Client]]:
+    """Clients of mq9 and of nats-server, each with a stream."""
+    if not NATS_SERVER_BINARY.exists():
+        pytest.skip(f"needs {NATS_SERVER_BINARY.name} next to the interpreter: make setup")
+    async with AsyncExitStack() as stack:
+        clients = []
+        for peer in (MQ9, NATS_SERVER):
+            client = await nats.connect(serve(served_in(tmp_path / peer), peer=peer).url)
+            stack.push_async_callback(client.close)
+            clients.append(client)
+            await ask(client, "$JS.API.STREAM.CREATE.A", {"name": "A", "subjects": ["a.>"]})
+        yield clients
+
+
+CREATED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"durable_name": "c"}, {"durable_name": "c"}),
+    ({}, {}),
+    ({"inactive_threshold": 5 * SECOND}, {"inactive_threshold": 5 * SECOND}),
+    ({"inactive_threshold": 300 * SECOND}, {"inactive_threshold": 300 * SECOND}),
+    ({}, {"inactive_threshold": 5 * SECOND}),
+    ({"inactive_threshold": 5 * SECOND}, {}),
+    ({"durable_name": "c"}, {"durable_name": "c", "description": "x"}),
+    ({"durable_name": "c"}, {"durable_name": "c", "ack_wait": 30 * SECOND, "max_deliver": -1}),
+    ({"durable_name": "c", "metadata": {"a": "b"}}, {"durable_name": "c", "metadata": {"a": "b"}}),
+    ({"durable_name": "c", "metadata": {"a": "b"}}, {"durable_name": "c"}),
+    (
+        {"durable_name": "c", "filter_subjects": ["a.1", "a.2"]},
+        {"durable_name": "c", "filter_subjects": ["a.2", "a.1"]},
+    ),
+    (
+        {"durable_name": "c", "filter_subject": "a.1"},
+        {"durable_name": "c", "filter_subjects": ["a.1"]},
+    ),
+    ({"durable_name": "c"}, {}),
+]
+
+
+def outcome(answer: tuple[dict[str, str], Any]) -> object:
+    """The refusal, or the configuration without what only nats-server writes into it."""
+    said = answer[1]
+    if "error" in said:
+        return said["error"]
+    config = said["config"]
+    config.pop("metadata", None)
+    return config
+
+
+async def create(client: Client, config: dict[str, Any], **more: object) -> object:
+    """What comes of asking for a consumer `c`."""
+    config = {"name": "c", "ack_policy": "explicit"} | config
+    request = {"stream_name": "A", "config": config} | more
+    return outcome(await ask(client, "$JS.API.CONSUMER.CREATE.A.c", request))
+
+
+async def test_an_equal_consumer_may_be_created_again(both: list[Client]) -> None:
+    for first, second in CREATED:
+        for config in (first, second):
+            answers = [await create(client, config, action="create") for client in both]
+            assert answers[0] == answers[1], (first, config)
+        for client in both:
+            await ask(client, "$JS.API.CONSUMER.DELETE.A.c")
