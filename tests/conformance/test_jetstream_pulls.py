@@ -5,6 +5,7 @@ Both servers are asked the same.
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -134,3 +135,18 @@ async def test_requests_that_have_expired_are_given_nothing(
         first = await asyncio.wait_for(came.get(), ANSWER_S)
         assert (first.headers or {}).get("Status") == "408", nth
         await ask(client, "$JS.API.STREAM.PURGE.S")
+
+
+async def test_requests_are_told_when_the_server_stops(both: list[tuple[Server, Client]]) -> None:
+    async def told(peer: Server, client: Client) -> list[object]:
+        await set_consumer(client)
+        requests: list[dict[str, object]] = [
+            {"batch": 3, "expires": 20_000 * MS},
+            {"batch": 7, "expires": 20_000 * MS, "max_bytes": 500},
+        ]
+        waiting = [await pull(client, request) for request in requests]
+        peer.signal(signal.SIGTERM)
+        return [noted(await asyncio.wait_for(came.get(), ANSWER_S)) for came in waiting]
+
+    mq9, real = await asyncio.gather(*(told(peer, client) for peer, client in both))
+    assert mq9 == real

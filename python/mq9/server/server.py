@@ -382,6 +382,7 @@ class Server:
 
     async def _send_replies(self) -> None:
         """Replies wait until what they confirm is durable: those that can still leave do."""
+        self._running.broker.end_pulls()
         timeout_ms = self._options.drain_ms // 4
         try:
             await asyncio.to_thread(self._running.store.wait_durable, timeout_ms=timeout_ms)

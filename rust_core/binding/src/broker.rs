@@ -147,6 +147,11 @@ impl Broker {
         });
     }
 
+    /// The broker stops: whoever waits for messages of a stream is told.
+    fn end_pulls(&self, py: Python<'_>) {
+        py.detach(|| self.runtime.ask(|pump, now| pump.engine().end_pulls(now)));
+    }
+
     /// Answers a request once everything that was done to the store so far is durable; if it never will be, with a
     /// refusal in the shape of the `command`. Without one the payload promises nothing.
     #[pyo3(signature = (cid, subject, payload, *, command=None))]

@@ -111,6 +111,11 @@ impl Engine {
         self.partition.declare_consumer(consumer, now)
     }
 
+    /// The broker stops: whoever waits for messages of a stream is told.
+    pub fn end_pulls(&mut self, now: Moment) {
+        self.partition.end_pulls(now);
+    }
+
     /// Answers a control command once everything done so far is durable, or with a refusal of this shape if it never
     /// will be; without a shape the payload promises nothing.
     pub fn reply(&mut self, cid: u64, subject: &[u8], payload: Vec<u8>, shape: Option<Shape>) {

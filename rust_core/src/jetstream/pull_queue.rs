@@ -290,6 +290,11 @@ impl Pulls {
         all.into_iter().filter_map(|id| self.remove(key, id)).collect()
     }
 
+    /// The consumers that requests wait for.
+    pub fn consumers(&self) -> Vec<ConsumerKey> {
+        self.queues.keys().copied().collect()
+    }
+
     /// Takes out those of the first `most` requests of a consumer that nobody listens for.
     pub fn prune(&mut self, key: ConsumerKey, most: usize, hears: impl Fn(&Pull) -> bool) {
         let Some(queue) = self.queues.get(&key) else { return };

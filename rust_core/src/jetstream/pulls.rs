@@ -432,6 +432,17 @@ impl JetStream {
         }
     }
 
+    /// The broker stops: whoever waits for messages is told, and may ask elsewhere.
+    pub fn end_all_pulls(&mut self, store: &mut Store, now: Now) {
+        for key in self.pulls.consumers() {
+            for pull in self.pulls.take_all(key) {
+                let status = with_pending("409 Server Shutdown", &pull);
+                self.status(pull.cid, &pull.inbox, store.end(), &status);
+            }
+            store.set_waiting(key, 0, now);
+        }
+    }
+
     /// Ends the requests of a connection that these rules do not allow, and says where they were asked.
     pub fn enforce(
         &mut self,

@@ -157,6 +157,15 @@ impl Partition {
         Some(jetstream.declare_consumer(store, consumer, now))
     }
 
+    /// The broker stops: requests for messages of streams end.
+    pub fn end_pulls(&mut self, now: Moment) {
+        let mut access = self.access(now);
+        let now = access.now;
+        if let Some((jetstream, store)) = access.streams() {
+            jetstream.end_all_pulls(store, now);
+        }
+    }
+
     /// Whether something was asked for since it was settled.
     pub fn is_used(&self) -> bool {
         self.used

@@ -135,3 +135,28 @@ fn a_request_that_has_expired_already_is_told_so() {
     let told = pull(&mut driver, id, "S.c", "{\"expires\":-5}");
     assert_eq!(statuses(&told), (0, vec!["408 Request Timeout"]));
 }
+
+#[test]
+fn whoever_waits_is_told_when_the_broker_stops() {
+    let mut driver = Driver::with_streams();
+    let (first, second) = (driver.client(), driver.client());
+    stream(&mut driver, first, "S", "");
+    consumer(&mut driver, first, "S", "c", "");
+    consumer(&mut driver, first, "S", "d", "");
+    pull(&mut driver, first, "S.c", "{\"batch\":3,\"expires\":9000000000}");
+    pull(&mut driver, second, "S.d", "{\"batch\":7,\"max_bytes\":500}");
+    let now = driver.moment();
+    driver.engine.end_pulls(now);
+    driver.settle();
+    for (id, pending) in [(first, (3, 0)), (second, (7, 500))] {
+        let told = heard(&mut driver, id);
+        assert_eq!(statuses(&told), (0, vec!["409 Server Shutdown"]));
+        let (messages, bytes) = pending;
+        let said = format!("Nats-Pending-Messages: {messages}\r\nNats-Pending-Bytes: {bytes}");
+        assert!(told[0].headers.contains(&said), "{told:?}");
+    }
+    // Nothing comes behind that.
+    publish(&mut driver, first, "S", "", "x");
+    assert!(heard(&mut driver, first).is_empty());
+    assert!(heard(&mut driver, second).is_empty());
+}
