@@ -3,6 +3,7 @@
 Both servers are asked the same.
 """
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -79,3 +80,49 @@ async def test_an_equal_consumer_may_be_created_again(both: list[Client]) -> Non
             assert answers[0] == answers[1], (first, config)
         for client in both:
             await ask(client, "$JS.API.CONSUMER.DELETE.A.c")
+
+
+PEDANTIC: list[dict[str, Any]] = [
+    {"max_deliver": -2},
+    {"max_deliver": -1},
+    {"max_waiting": -1},
+    {"max_ack_pending": -2},
+    {"max_ack_pending": -1},
+    {"max_batch": -1},
+    {"max_expires": -1},
+    {"max_bytes": -1},
+    {"idle_heartbeat": -1},
+    {"inactive_threshold": -1},
+    {"backoff": [SECOND], "max_deliver": 3},
+    {"backoff": [SECOND], "max_deliver": 3, "ack_wait": SECOND},
+    {"max_deliver": -2, "max_waiting": -1},
+]
+
+
+async def test_pedantic_requests_are_refused_where_something_would_be_changed(
+    both: list[Client],
+) -> None:
+    for config in PEDANTIC:
+        for pedantic in (True, False):
+            answers = [await create(client, config, pedantic=pedantic) for client in both]
+            assert answers[0] == answers[1], (config, pedantic)
+        for client in both:
+            await ask(client, "$JS.API.CONSUMER.DELETE.A.c")
+
+
+async def test_limits_of_the_stream_must_be_said_in_pedantic_requests(both: list[Client]) -> None:
+    limits = {"max_ack_pending": 5, "inactive_threshold": 5 * SECOND}
+    stream = {"name": "A", "subjects": ["a.>"], "consumer_limits": limits}
+    for config in ({}, {"max_ack_pending": 5}, limits):
+        for client in both:
+            await ask(client, "$JS.API.STREAM.UPDATE.A", stream)
+        answers = [await create(client, dict(config), pedantic=True) for client in both]
+        assert answers[0] == answers[1], config
+
+
+async def test_the_default_persist_mode_is_left_out(both: list[Client]) -> None:
+    stream = {"name": "P", "subjects": ["p"], "persist_mode": "default"}
+    answers = [await ask(client, "$JS.API.STREAM.CREATE.P", stream) for client in both]
+    for _, said in answers:
+        said["config"].pop("metadata", None)
+    assert json.dumps(answers[0], sort_keys=True) == json.dumps(answers[1], sort_keys=True)

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dead_letters;
 use super::error::{self, ApiError};
+use super::stream_config::ConsumerLimits;
 use crate::consumer::{AckPolicy, ConsumerPolicy, MAX_TEXT};
 use crate::nats::{self, Overlap, PatternSet};
 use crate::store::MAX_CONFIG;
@@ -27,6 +28,9 @@ pub enum Ack {
     All,
     /// Each message.
     Explicit,
+    /// What nats-server acknowledges to itself between streams: mq9 has none of that.
+    #[serde(rename = "flow_control")]
+    FlowControl,
 }
 
 /// Where a consumer begins.
@@ -157,9 +161,62 @@ impl ConsumerConfig {
         serde_json::to_string(self).unwrap_or_default()
     }
 
+    /// For a client that wants to be refused where something would be changed: checks that nothing is, before limits of the
+    /// stream are applied.
+    pub(super) fn check_pedantic(&self, limits: ConsumerLimits) -> Result<(), ApiError> {
+        let ack_wait = match self.ack_wait {
+            0 if self.ack_policy != Ack::None => ACK_WAIT,
+            asked => asked,
+        };
+        let changed = [
+            (self.max_deliver < -1, "max_deliver must be set to -1"),
+            (self.max_waiting < 0, "max_waiting must not be negative"),
+            (self.max_ack_pending < -1, "max_ack_pending must be set to -1"),
+            (self.max_batch < 0, "max_batch must not be negative"),
+            (self.max_expires < 0, "max_expires must not be negative"),
+            (self.max_bytes < 0, "max_bytes must not be negative"),
+            (self.idle_heartbeat < 0, "idle_heartbeat must not be negative"),
+            (self.inactive_threshold < 0, "inactive_threshold must not be negative"),
+            (self.priority_timeout < 0, "priority_timeout must not be negative"),
+            (
+                self.backoff.first().is_some_and(|first| *first != ack_wait),
+                "first backoff value has to equal batch AckWait",
+            ),
+            (
+                self.max_ack_pending == 0 && limits.max_ack_pending > 0,
+                "max_ack_pending must be set if it's configured in stream limits",
+            ),
+            (
+                self.inactive_threshold == 0 && limits.inactive_threshold > 0,
+                "inactive_threshold must be set if it's configured in stream limits",
+            ),
+        ];
+        match changed.into_iter().find(|(changed, _)| *changed) {
+            Some((_, why)) => {
+                let description = format!("pedantic mode: {why}").into();
+                Err(ApiError { code: 400, err_code: 10157, description })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Checks it and fills in what is left to defaults. A consumer of a work queue must acknowledge each message.
     pub fn settle(mut self, is_work_queue: bool) -> Result<ConsumerConfig, ApiError> {
         let bad = |why: &'static str| Err(ApiError::consumer(400, 10012, why));
+        for limit in [
+            &mut self.max_waiting,
+            &mut self.max_batch,
+            &mut self.max_expires,
+            &mut self.max_bytes,
+            &mut self.idle_heartbeat,
+            &mut self.inactive_threshold,
+            &mut self.priority_timeout,
+        ] {
+            *limit = (*limit).max(0);
+        }
+        if self.ack_policy == Ack::FlowControl {
+            return bad("the acknowledgement policy flow_control is not supported");
+        }
         if self.ack_wait < 0 {
             return Err(ApiError::consumer(400, 10183, "consumer ack wait needs to be positive"));
         }
@@ -318,7 +375,8 @@ impl ConsumerConfig {
             ack: match self.ack_policy {
                 Ack::None => AckPolicy::None,
                 Ack::All => AckPolicy::All,
-                Ack::Explicit => AckPolicy::Explicit,
+                // The last one is refused before.
+                Ack::Explicit | Ack::FlowControl => AckPolicy::Explicit,
             },
             ack_wait_ms: ms(self.ack_wait),
             backoff_ms: self.backoff.iter().map(|value| ms(*value)).collect(),

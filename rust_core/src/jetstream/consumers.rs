@@ -21,7 +21,7 @@ struct CreateRequest {
     stream_name: String,
     config: ConsumerConfig,
     action: String,
-    #[allow(dead_code, reason = "clients say it, and defaults are always filled in")]
+    /// Nothing that was asked for may be changed.
     pedantic: bool,
 }
 
@@ -123,7 +123,11 @@ impl JetStream {
         let Some((_, served)) = self.find(stream) else { return Err(error::STREAM_NOT_FOUND) };
         let (key, retention) = (served.key, served.config.retention);
         let most = served.config.max_consumers;
-        let mut config = served.config.consumer_limits.apply(request.config)?;
+        let limits = served.config.consumer_limits;
+        if request.pedantic {
+            request.config.check_pedantic(limits)?;
+        }
+        let mut config = limits.apply(request.config)?;
         // nats-server compares what was asked for, and keeps another threshold where none was.
         let is_never_equal = config.durable_name.is_empty() && config.inactive_threshold <= 0;
         config = config.settle(retention == Retention::Workqueue)?;

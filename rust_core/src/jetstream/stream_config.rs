@@ -74,6 +74,12 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
+/// nats-server leaves out what is its default, also where it is said.
+fn unless_default<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let said = Option::<String>::deserialize(from)?;
+    Ok(said.filter(|said| !matches!(said.as_str(), "" | "default")))
+}
+
 /// A stream's configuration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -131,7 +137,7 @@ pub struct StreamConfig {
     pub allow_batched: bool,
     #[serde(skip_serializing_if = "is_false")]
     pub allow_msg_schedules: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "unless_default")]
     pub persist_mode: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub template_owner: String,

@@ -156,6 +156,10 @@ impl JetStream {
         if config.name != stream {
             return Err(error::STREAM_MISMATCH);
         }
+        if config.sealed {
+            let why = "stream configuration update can not seal a stream: sealing is not supported";
+            return Err(ApiError::stream_config(why));
+        }
         let config = config.settle()?;
         let Some((ix, served)) = self.find(stream) else { return Err(error::STREAM_NOT_FOUND) };
         let (key, old) = (served.key, &served.config);

@@ -71,3 +71,44 @@ fn creating_another_consumer_of_that_name_is_refused() {
         assert_eq!(create(&mut driver, id, first, ""), "ok", "{first}");
     }
 }
+
+#[test]
+fn a_pedantic_request_is_refused_where_something_would_be_changed() {
+    let (mut driver, id) = streams();
+    let refused = [
+        r#"{"name":"a","max_deliver":-2}"#,
+        r#"{"name":"a","max_waiting":-1}"#,
+        r#"{"name":"a","max_ack_pending":-2}"#,
+        r#"{"name":"a","max_batch":-1}"#,
+        r#"{"name":"a","max_expires":-1}"#,
+        r#"{"name":"a","max_bytes":-1}"#,
+        r#"{"name":"a","idle_heartbeat":-1}"#,
+        r#"{"name":"a","inactive_threshold":-1}"#,
+        r#"{"name":"c","ack_policy":"explicit","ack_wait":2000000000,"backoff":[1000000000]}"#,
+    ];
+    for config in refused {
+        assert_eq!(create(&mut driver, id, config, ",\"pedantic\":true"), "10157", "{config}");
+        assert_eq!(create(&mut driver, id, config, ""), "ok", "{config}");
+    }
+    let config = r#"{"name":"b","max_deliver":-1}"#;
+    assert_eq!(create(&mut driver, id, config, ",\"pedantic\":true"), "ok");
+}
+
+#[test]
+fn what_is_not_served_is_refused_by_name() {
+    let (mut driver, id) = streams();
+    let body = r#"{"stream_name":"S","config":{"name":"a","ack_policy":"flow_control"}}"#;
+    let answer = ask(&mut driver, id, "CONSUMER.CREATE.S.a", body);
+    assert!(answer.contains("flow_control is not supported"), "{answer}");
+    let body = r#"{"name":"S","subjects":["s.>"],"sealed":true}"#;
+    let answer = ask(&mut driver, id, "STREAM.UPDATE.S", body);
+    assert!(answer.contains("update can not seal a stream"), "{answer}");
+}
+
+#[test]
+fn the_default_persist_mode_is_left_out() {
+    let (mut driver, id) = streams();
+    let body = r#"{"name":"P","persist_mode":"default"}"#;
+    let answer = ask(&mut driver, id, "STREAM.CREATE.P", body);
+    assert!(answer.contains("\"did_create\":true") && !answer.contains("persist_mode"), "{answer}");
+}
