@@ -305,13 +305,18 @@ impl Partition {
                 again |= jetstream.go_on_with(&mut store, *cid);
             }
         }
+        // Whoever has read something, and says so, will not be given it again: not after a crash either.
         let end = store.end();
+        self.handler.hear(&mut store, front, now);
+        if store.end() > end {
+            // Tried again when it fails, as with everything that was logged.
+            let _ = store.flush_and(CallSync::Later);
+            self.sync_due_ms.get_or_insert(now.mono_ms.saturating_add(UNAWAITED_MS));
+        }
         let more = again | self.handler.go_on(&mut store, front, now);
-        let is_logged = store.end() > end;
         let retry_ms = self.handler.retry_in_ms(now);
-        // Nobody waits for what was logged: mostly it is written with what is said next, which is soon an answer of those
-        // who were given something.
-        let write_ms = is_logged.then_some(UNAWAITED_MS);
+        // Nobody waits until it is written what was given. Mostly that is written with the answer to it.
+        let write_ms = (store.end() > end).then_some(UNAWAITED_MS);
         more.then_some(0).into_iter().chain(retry_ms).chain(write_ms).min()
     }
 
