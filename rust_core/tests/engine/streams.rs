@@ -238,3 +238,19 @@ fn a_long_purge_is_answered_when_all_is_gone_and_holds_up_nobody() {
     assert!(answers[0].contains("\"purged\":750"), "{answers:?}");
     assert_eq!(messages(&mut driver, other, "S"), "751");
 }
+
+#[test]
+fn whoever_does_not_wait_is_told_that_there_is_nothing_but_what_is_given_up() {
+    let mut driver = Driver::with_streams();
+    let id = driver.client();
+    stream(&mut driver, id, "S", "");
+    consumer(&mut driver, id, "S", "c", ",\"max_deliver\":1");
+    publish(&mut driver, id, "S", "", "one");
+    let given = pull(&mut driver, id, "S.c", "").remove(0);
+    publish(&mut driver, id, &given.reply, "", "-NAK");
+    // The message has come back, and turns out to be given up.
+    let told = pull(&mut driver, id, "S.c", "{\"batch\":2,\"no_wait\":true}");
+    assert_eq!(told.iter().map(Heard::status).collect::<Vec<_>>(), ["404 No Messages"]);
+    publish(&mut driver, id, "S", "", "two");
+    assert_eq!(heard(&mut driver, id), [], "the request has ended");
+}
