@@ -56,7 +56,8 @@ def session(number: int) -> list[Step]:
     """What is done in a session.
 
     Not drawn, since it differs (decision 26, "Random sessions"): acknowledgement of all messages up
-    to one, updates of consumers, purges of a part and of what is empty.
+    to one, updates of consumers, purges of a part and of what is empty, and the removal of a
+    consumer that may have given up what only interest keeps.
     """
     draw = random.Random(number)
     stream: dict[str, Any] = {
@@ -90,7 +91,10 @@ def session(number: int) -> list[Step]:
                 # So that something is there.
                 steps += [("publish", "s.1", ""), ("api", "STREAM.PURGE.S", {})]
             case "end" if draw.random() < 0.3:
-                steps.append(("api", f"CONSUMER.DELETE.S.{draw.choice('cd')}", None))
+                name = draw.choice("cd")
+                gives_up = "max_deliver" in steps[1 + "cd".index(name)][2]["config"]
+                if stream["retention"] != "interest" or not gives_up:
+                    steps.append(("api", f"CONSUMER.DELETE.S.{name}", None))
     return steps
 
 

@@ -15,12 +15,14 @@
 //! | 20 × n | these: `msg_id` (8), number of the delivery (8), count (4)    |
 //! | 4      | number of those that were returned                            |
 //! | 16 × n | these: `msg_id` (8), wall time at which it comes back (8)     |
-//! | 80     | where it has looked further in some levels than in others:    |
-//! |        | the first message of each that it has not looked at           |
+//! | 80     | where it has looked further in some levels than in others, or |
+//! |        | has given up messages: the first of each level that it has    |
+//! |        | not looked at                                                 |
+//! | n      | those that it has given up, if there are any                  |
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Consumer, ConsumerPolicy, Out, Position};
+use super::{Consumer, ConsumerPolicy, GivenUp, Out, Position};
 use crate::mailbox::{ById, LEVELS, Level};
 use crate::wire::bytes::{Put, Reader};
 use crate::wire::op::MAX_ID;
@@ -33,12 +35,18 @@ pub struct ConsumerSnapshot {
     out: ById<Out>,
     returned: BTreeMap<u64, u64>,
     cursors: Option<[u64; LEVELS]>,
+    given_up: GivenUp,
 }
 
 impl ConsumerSnapshot {
-    /// Whether it had looked further in some level than in another.
-    pub fn is_uneven(&self) -> bool {
+    /// Whether it says of each level how far it had looked.
+    pub fn has_cursors(&self) -> bool {
         self.cursors.is_some()
+    }
+
+    /// Whether it had given up messages that were still stored.
+    pub fn has_given_up(&self) -> bool {
+        !self.given_up.is_empty()
     }
 
     /// Appends the consumer.
@@ -62,6 +70,9 @@ impl ConsumerSnapshot {
         for cursor in self.cursors.iter().flatten() {
             out.put_u64(*cursor);
         }
+        if self.has_given_up() {
+            self.given_up.encode(out);
+        }
     }
 }
 
@@ -84,8 +95,11 @@ impl Consumer {
         fixed.put_medium(&policy);
         fixed.put_medium(self.config.as_bytes());
         let (early, out, returned) = (self.early.clone(), self.out.clone(), self.returned.clone());
-        let cursors = self.is_uneven().then_some(self.cursors);
-        ConsumerSnapshot { fixed, early, out, returned, cursors }
+        let given_up = self.given_up.clone();
+        // What is given up stands behind them: they tell where it begins.
+        let has_cursors = self.is_uneven() || !given_up.is_empty();
+        let cursors = has_cursors.then_some(self.cursors);
+        ConsumerSnapshot { fixed, early, out, returned, cursors, given_up }
     }
 
     /// The consumer that these bytes are, all of them. `Ok(None)` if they are not what [`ConsumerSnapshot::encode`]
@@ -134,6 +148,13 @@ impl Consumer {
         if !from.is_empty() {
             for cursor in &mut self.cursors {
                 *cursor = from.u64().filter(|msg_id| *msg_id < MAX_ID)?;
+            }
+        }
+        if !from.is_empty() {
+            self.given_up = GivenUp::decode(from, self.next)?;
+            let open = self.out.iter().map(|(msg_id, _)| msg_id).chain(self.early());
+            if open.into_iter().any(|msg_id| self.given_up.contains(msg_id)) {
+                return None;
             }
         }
         Some(())

@@ -7,6 +7,8 @@
 
 mod codec;
 mod finished;
+mod given_up;
+mod invariants;
 mod policy;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +17,7 @@ pub use codec::ConsumerSnapshot;
 pub use policy::{AckPolicy, ConsumerPolicy, MAX_POLICY, MAX_TEXT};
 
 use self::finished::{End, Finished};
+use self::given_up::GivenUp;
 use crate::mailbox::{ById, LEVELS, Level, SubjectIx};
 use crate::nats;
 
@@ -78,8 +81,8 @@ pub struct Consumer {
     numbers: Option<BTreeSet<u64>>,
     /// Those of them that were delivered more than once.
     redelivered: usize,
-    /// Messages that were delivered more than once and given up, and are still stored. Volatile.
-    given_up: BTreeSet<u64>,
+    /// Messages that are stored, were delivered as often as allowed, and that nobody has done with.
+    given_up: GivenUp,
     /// Messages to come: wanted, and not delivered yet.
     pending: u64,
     /// When what is out comes back, by `back`: first deadlines, then what is to be given again, in its order.
@@ -120,7 +123,7 @@ impl Consumer {
             out: ById::default(),
             numbers: None,
             redelivered: 0,
-            given_up: BTreeSet::new(),
+            given_up: GivenUp::default(),
             pending: 0,
             back: BTreeSet::new(),
             queued: 0,
@@ -156,7 +159,7 @@ impl Consumer {
 
     /// Messages that were delivered more than once and that nobody has done with.
     pub fn redelivered(&self) -> usize {
-        self.redelivered + self.given_up.len()
+        self.redelivered + self.given_up.redelivered()
     }
 
     /// Messages to come.
@@ -234,9 +237,26 @@ impl Consumer {
         within.take_while(|id| *id - first < len).collect()
     }
 
+    /// The messages among these that are out or given up: of all that it was given, those that it has not done with.
+    pub fn open_within(&self, first: u64, len: u64) -> Vec<u64> {
+        let mut open = self.out_within(first, len);
+        if !self.given_up.is_empty() {
+            open.extend(self.given_up.within(first, len));
+            open.sort_unstable();
+        }
+        open
+    }
+
+    /// Whether a message was delivered as often as allowed, and nobody has done with it.
+    pub fn has_given_up(&self, msg_id: u64) -> bool {
+        self.given_up.contains(msg_id)
+    }
+
     /// Whether it has not done with a message, though it is before what it will look at.
     pub fn has_before_it(&self, msg_id: u64) -> bool {
-        self.out.get(msg_id).is_some() || self.early.contains(&msg_id)
+        self.out.get(msg_id).is_some()
+            || self.early.contains(&msg_id)
+            || self.given_up.contains(msg_id)
     }
 
     /// Whether a message is for it, and it has not done with it.
@@ -307,7 +327,7 @@ impl Consumer {
         self.back.clear();
         self.returned.clear();
         self.holders.clear();
-        self.given_up.clear();
+        self.given_up = GivenUp::default();
         self.finished = Finished::default();
         // Short names of subjects begin anew.
         self.wanted.clear();
@@ -322,6 +342,7 @@ impl Consumer {
         self.given += 1;
         self.returned.remove(&msg_id);
         self.holders.remove(&msg_id);
+        self.given_up.remove(msg_id);
         let back = deadline_ms.min(QUEUED - 1);
         if let Some(out) = self.out.get_mut(msg_id) {
             let before = std::mem::replace(out, Out { count, back, ..*out });
@@ -386,9 +407,9 @@ impl Consumer {
         self.finished.get(msg_id) == Some(End::DeadLetter)
     }
 
-    /// It has done with a message; false if that was not out.
+    /// It has done with a message, or with one that it had given up; false if that was not out.
     pub fn apply_done(&mut self, msg_id: u64) -> bool {
-        self.given_up.remove(&msg_id);
+        self.given_up.remove(msg_id);
         let Some(out) = self.take(msg_id) else { return false };
         match self.out.iter().next() {
             None => self.floor = self.delivered(),
@@ -414,8 +435,8 @@ impl Consumer {
 
     /// A message will not be given again, though nobody has done with it: the floor stays.
     pub fn apply_given_up(&mut self, msg_id: u64) {
-        if self.take(msg_id).is_some_and(|out| out.count > 1) {
-            self.given_up.insert(msg_id);
+        if let Some(out) = self.take(msg_id) {
+            self.given_up.insert(msg_id, out.count > 1);
         }
     }
 
@@ -502,8 +523,8 @@ impl Consumer {
         self.back.range((QUEUED, 0)..).map(|&(_, msg_id)| msg_id)
     }
 
-    /// After a recovery: forgets what is out of messages that are not there and so have no level, and lets the rest come
-    /// back then, or when whoever returned it said.
+    /// After a recovery: forgets what is out or given up of messages that are not there and so have no level, and lets what
+    /// is out come back then, or when whoever returned it said.
     pub fn recover(
         &mut self,
         level_of: impl Fn(u64) -> Option<Level>,
@@ -529,44 +550,13 @@ impl Consumer {
             }
         }
         self.early.retain(|msg_id| level_of(*msg_id).is_some());
+        self.given_up.retain(|msg_id| level_of(msg_id).is_some());
     }
 
     /// How much a snapshot copies.
     pub fn unshared(&self) -> usize {
-        1 + self.out.unshared() + self.early.len() + self.returned.len()
-    }
-
-    /// Panics unless what is out, deadlines and counters agree. For tests.
-    pub fn check_invariants(&self) {
-        let (mut queued, mut redelivered) = (0, 0);
-        for (msg_id, out) in self.out.iter() {
-            assert!(msg_id < self.next, "{msg_id} is out and would be given as new");
-            assert!(out.number <= self.given, "a delivery that was not made");
-            assert!(out.number > self.floor.consumer, "{msg_id} is out and done with");
-            redelivered += usize::from(out.count > 1);
-            queued += usize::from(out.back >= QUEUED);
-            assert!(self.back.contains(&(out.back, msg_id)), "{msg_id} would not come again");
-        }
-        assert_eq!(self.queued, queued, "messages to be given again");
-        assert_eq!(self.redelivered, redelivered, "messages given again");
-        assert_eq!(self.back.len(), self.out.len(), "deadlines, and what is to be given again");
-        for (place, msg_id) in self.back.range((QUEUED, 0)..) {
-            let (level, place) =
-                ((place - QUEUED) >> LEVEL_SHIFT, place & ((1 << LEVEL_SHIFT) - 1));
-            let right = self.out.get(*msg_id).map(|out| out.level.index() as u64);
-            assert!(right == Some(level) && place < self.next_place, "the place of {msg_id}");
-        }
-        let numbers: BTreeSet<u64> = self.out.iter().map(|(_, out)| out.number).collect();
-        match &self.numbers {
-            Some(kept) => assert_eq!(*kept, numbers, "numbers of deliveries"),
-            None => assert!(self.out.iter().map(|(_, out)| out.number).is_sorted(), "their order"),
-        }
-        for msg_id in self.returned.keys().chain(self.holders.keys()) {
-            assert!(self.out.get(*msg_id).is_some(), "{msg_id} is not out");
-        }
-        assert!(self.floor.consumer <= self.given && self.floor.stream <= self.next, "the floor");
-        assert!(self.last <= self.next, "the last delivery");
-        self.finished.check_invariants();
+        let shared_in_part = self.out.unshared() + self.given_up.unshared();
+        1 + shared_in_part + self.early.len() + self.returned.len()
     }
 }
 

@@ -248,8 +248,9 @@ impl Store {
         }
     }
 
-    /// The messages from `first` to `last` that a consumer was given and that are out, or were given up and kept. Where
-    /// a stream keeps messages for other reasons, what was given up does not matter any more.
+    /// The messages from `first` to `last` that a consumer was given and has not done with: they are out, or given up.
+    /// Checkpoints of earlier builds do not say what was given up. So where messages are kept for consumers alone, all that
+    /// it was given counts that is still stored.
     fn given_within(&mut self, key: ConsumerKey, first: u64, last: u64) -> Vec<u64> {
         let Some(slot) = self.state.slot_mut(key.slot) else { return Vec::new() };
         let policy = slot.mailbox.policy();
@@ -258,9 +259,14 @@ impl Store {
             return Vec::new();
         };
         let consumer = &mut consumer.consumer;
-        let mut given = consumer.out_within(first, last - first + 1);
-        let is_all_out = given.len() as u64 == last - first + 1;
-        if !keeps_for_consumers || is_all_out {
+        let len = last - first + 1;
+        // A stream that keeps messages anyway may hold any number that were given up. One word for all of them does not
+        // reach those, as with nats-server.
+        let mut given = match keeps_for_consumers || len == 1 {
+            true => consumer.open_within(first, len),
+            false => consumer.out_within(first, len),
+        };
+        if !keeps_for_consumers || given.len() as u64 == len {
             return given;
         }
         let begin = first.max(consumer.floor().stream.min(last));
@@ -279,9 +285,15 @@ impl Store {
         given
     }
 
-    /// Whether a message was given up and is stored for nothing but this consumer. A stream that keeps messages for other
+    /// Whether a message was given up and is stored because consumers want it. A stream that keeps messages for other
     /// reasons keeps it, whatever becomes of it.
     fn was_left(&mut self, key: ConsumerKey, msg_id: u64) -> bool {
+        let policy = self.state.slot(key.slot).map(|slot| slot.mailbox.policy());
+        let keeps_for_consumers = policy.is_some_and(|policy| policy.work_queue || policy.interest);
+        let consumer = self.state.consumer(key).map(|slot| &slot.consumer);
+        if consumer.is_some_and(|consumer| consumer.has_given_up(msg_id)) {
+            return keeps_for_consumers;
+        }
         !self.given_within(key, msg_id, msg_id).is_empty()
             && !self.gone_with(key, &self.stored_of(key, &[msg_id])).is_empty()
     }
@@ -296,10 +308,14 @@ impl Store {
         let (mut count, mut took_ms) = (0, Vec::<u64>::new());
         for some in msg_ids.chunks(MOST_GIVEN) {
             let Some(slot) = self.state.consumer(key) else { return Ok(()) };
-            let is_out = |id: &u64| slot.consumer.count(*id).is_some();
+            let consumer = &slot.consumer;
+            let is_out = |id: &u64| consumer.count(*id).is_some();
             let out: Vec<u64> = some.iter().copied().filter(is_out).collect();
+            // That somebody has done with what was given up counts over restarts, though others still want it.
+            let is_open = |id: &u64| is_out(id) || consumer.has_given_up(*id);
+            let open: Vec<u64> = some.iter().copied().filter(is_open).collect();
             let mut runs = Vec::new();
-            encode_runs(out.iter().map(|id| (*id, 1)), &mut runs);
+            encode_runs(open.iter().map(|id| (*id, 1)), &mut runs);
             let done = ConsumerDone { stamp, consumer: &name, cause, runs: &runs };
             let stored = self.stored_of(key, some);
             let ages = stored.iter().map(|(_, create_ms)| now.wall_ms.saturating_sub(*create_ms));
@@ -315,7 +331,7 @@ impl Store {
                 Op::Removed { stamp: Some(stamp), cause: cause::CONSUMED, ranges: &encoded };
             let op = Op::ConsumerDone(done);
             let both = [(key.slot, &op), (key.slot, &removed)];
-            let unit = &both[usize::from(out.is_empty())..2 - usize::from(gone.is_empty())];
+            let unit = &both[usize::from(open.is_empty())..2 - usize::from(gone.is_empty())];
             if unit.is_empty() {
                 continue;
             }

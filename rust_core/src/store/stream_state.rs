@@ -178,8 +178,8 @@ impl State {
         let runs = decode_runs(done.runs)?;
         let Some(slot) = self.consumer_mut(key) else { return Some(()) };
         for run in runs {
-            // A record may name any number of messages; those that are out are few.
-            for msg_id in slot.consumer.out_within(run.first, u64::from(run.len)) {
+            // A record may name any number of messages; those that are out or given up are no more than are stored.
+            for msg_id in slot.consumer.open_within(run.first, u64::from(run.len)) {
                 match done.cause {
                     cause::MAX_DELIVER => slot.consumer.apply_given_up(msg_id),
                     cause::MOVED => slot.consumer.apply_moved(msg_id),

@@ -23,6 +23,8 @@ const STREAMS: &str = "v1.8-streams";
 const EARLIER_STREAMS: &str = "v1.7-streams";
 /// With priorities: a consumer has looked further in one than in another.
 const PRIORITIES: &str = "v1.9-priorities";
+/// With messages that a consumer has given up.
+const GIVEN_UP: &str = "v1.10-given-up";
 const CLUSTER: &str = "v1.7-cluster";
 const T: u64 = START.wall_ms;
 
@@ -108,6 +110,38 @@ fn priorities() -> SimDisk {
     store.give(crew, &offers, at(4)).unwrap();
     say(&mut store, crew, 2, &ConsumerAck::Done);
     store.rotate(at(8)).unwrap();
+    store.checkpoint().unwrap();
+    drop(store);
+    disk
+}
+
+/// The first two of three messages are given up, the first of them after two deliveries; the third was too, and
+/// acknowledged late.
+fn given_up() -> SimDisk {
+    let disk = SimDisk::new();
+    let mut store = open(&disk, START);
+    let policy = Policy { interest: true, ..Policy::default() };
+    let stream =
+        store.create_stream(&NewStream { name: "S", config: "{}", policy }, at(1)).unwrap();
+    let few =
+        |max_deliver| ConsumerPolicy { ack_wait_ms: 1_000, max_deliver, ..Default::default() };
+    let tired = add(&mut store, "tired", few(2), Vec::new());
+    add(&mut store, "other", few(0), Vec::new());
+    for _ in 0..3 {
+        let publish = Publish { subject: "a", payload: b"x", ..Publish::default() };
+        store.publish_to(stream, &publish, at(2)).unwrap();
+    }
+    for (most, ms) in [(3, 4), (1, 1_004)] {
+        while store.tick(at(ms)) {}
+        let offers = store.offers(tired, most, at(ms)).unwrap();
+        store.give(tired, &offers, at(ms)).unwrap();
+    }
+    // What was delivered once is given up with the next look, too.
+    add(&mut store, "tired", few(1), Vec::new());
+    assert_eq!(store.offers(tired, 9, at(1_500)).unwrap().len(), 0);
+    while store.tick(at(2_004)) {}
+    say(&mut store, tired, 2, &ConsumerAck::Done);
+    store.rotate(at(2_008)).unwrap();
     store.checkpoint().unwrap();
     drop(store);
     disk
@@ -223,14 +257,21 @@ fn write_seeds() {
             std::fs::write(root.join(name), [&[kind][..], &body].concat()).unwrap();
         }
     }
-    let consumer = sections(STREAMS).into_iter().find(|section| section.0 == 11).unwrap().1;
-    let name = 1 + usize::from(consumer[0]);
-    std::fs::write(root.join("consumer"), [&[0][..], &consumer[name..]].concat()).unwrap();
+    for (of, kind, seed) in [(STREAMS, 11, "consumer"), (GIVEN_UP, 13, "consumer-given-up")] {
+        let consumer = sections(of).into_iter().find(|section| section.0 == kind).unwrap().1;
+        let name = 1 + usize::from(consumer[0]);
+        std::fs::write(root.join(seed), [&[0][..], &consumer[name..]].concat()).unwrap();
+    }
 }
 
 #[test]
 fn streams_and_ties_are_written_as_they_were() {
-    for (of, disk) in [(STREAMS, streams()), (PRIORITIES, priorities()), (CLUSTER, cluster())] {
+    for (of, disk) in [
+        (STREAMS, streams()),
+        (PRIORITIES, priorities()),
+        (GIVEN_UP, given_up()),
+        (CLUSTER, cluster()),
+    ] {
         if std::env::var_os("MQ9_BLESS").is_some() {
             std::fs::create_dir_all(folder(of)).unwrap();
             for (name, bytes) in written(&disk) {
@@ -363,6 +404,63 @@ fn the_section_of_a_consumer_by_priority_is_as_documented() {
         numbers(&[4, 0, 0, 0, 1, 0, 0, 0, 0, 0]),
     ];
     assert_eq!(consumer, expected.concat());
+}
+
+#[test]
+fn what_was_given_up_is_written_as_documented() {
+    let done = bodies(GIVEN_UP, 25);
+    let record = |ms, cause: u8, runs: &[u8]| {
+        [&stamp(ms, "$js.1"), &b"\x05tired"[..], &[cause], runs].concat()
+    };
+    // Given up without another delivery, given up after it, and acknowledged late.
+    let expected = [
+        record(1_500, 6, &run(1, 2, 1)),
+        record(2_004, 6, &run(0, 1, 1)),
+        record(5, 3, &run(2, 1, 1)),
+    ];
+    assert_eq!(done, expected);
+
+    let consumer = sections(GIVEN_UP).into_iter().find(|section| section.0 == 13).unwrap().1;
+    let u32s = |number: u32| number.to_le_bytes().to_vec();
+    let policy = [&[2][..], &numbers(&[1_000]), &[3], &numbers(&[1])].concat();
+    let expected = [
+        b"\x05tired".to_vec(),
+        numbers(&[T + 3, 3, 4, 3, 0, 0]),
+        medium(&policy),
+        medium(b"{}"),
+        u32s(0),
+        u32s(0),
+        u32s(0),
+        numbers(&[3; 10]),
+        u32s(1),
+        numbers(&[0, 0b011, 0b001]),
+    ];
+    assert_eq!(consumer, expected.concat());
+}
+
+#[test]
+fn what_was_given_up_means_the_same_with_and_without_the_checkpoint() {
+    let log: Vec<_> =
+        files(GIVEN_UP).into_iter().filter(|file| file.0.starts_with("segment-")).collect();
+    for files in [files(GIVEN_UP), log] {
+        let mut store = open(&disk_of(&files), at(3_000));
+        store.check_invariants();
+        assert_eq!(store.damage(), []);
+        let stream = store.find_stream("S").unwrap();
+        let tired = store.find_consumer(stream, "tired").unwrap();
+        let info = store.consumer_info(tired).unwrap();
+        assert_eq!((info.ack_pending, info.pending, info.redelivered), (0, 0, 1));
+        let other = store.find_consumer(stream, "other").unwrap();
+        let offers = store.offers(other, 9, at(3_000)).unwrap();
+        store.give(other, &offers, at(3_000)).unwrap();
+        (0..3).for_each(|msg_id| say(&mut store, other, msg_id, &ConsumerAck::Done));
+        let info = store.stream_info(stream).unwrap();
+        assert_eq!(
+            (info.messages, info.first_seq),
+            (2, 1),
+            "two are left for whoever gave them up"
+        );
+    }
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use mq9_core::consumer::ConsumerPolicy;
 use mq9_core::error::Result;
-use mq9_core::store::{NewConsumer, NewMailbox, NewStream, Publish, Send, Store};
+use mq9_core::mailbox::Policy;
+use mq9_core::store::{
+    ConsumerAck, Delivery, NewConsumer, NewMailbox, NewStream, Publish, Send, Store,
+};
 use mq9_core::time::Now;
 use mq9_sim::SimDisk;
 
@@ -61,6 +64,53 @@ fn what_was_out_comes_back_on_the_next_leader() {
     assert!(store.find_consumer(stream, "idle").is_some());
     while store.tick(later(5_100)) {}
     assert!(store.find_consumer(stream, "idle").is_none(), "nobody used it");
+}
+
+fn done(store: &mut Store, name: &str, msg_id: u64, at: Now) -> Result<()> {
+    let stream = store.find_stream("S").unwrap();
+    let key = store.find_consumer(stream, name).unwrap();
+    let of = Delivery { msg_id, number: 1, count: 1, ..Delivery::default() };
+    store.consumer_ack(key, &of, &ConsumerAck::Done, at).map(drop)
+}
+
+#[test]
+fn the_next_leader_keeps_what_a_consumer_has_given_up() {
+    let mut leader = Leader::open(&SimDisk::new(), 0).unwrap();
+    leader
+        .world
+        .with(|store| -> Result<()> {
+            let policy = Policy { interest: true, ..Policy::default() };
+            let stream =
+                store.create_stream(&NewStream { name: "S", config: "{}", policy }, START)?;
+            let mut keys = Vec::new();
+            for (name, max_deliver) in [("c", 1), ("d", 0)] {
+                let policy =
+                    ConsumerPolicy { max_deliver, ack_wait_ms: 1_000, ..Default::default() };
+                let new = NewConsumer { name, policy, config: "{}", next: 0, early: vec![] };
+                keys.push(store.set_consumer(stream, &new, START)?);
+            }
+            for subject in ["a", "b", "c"] {
+                let publish = Publish { subject, ..Publish::default() };
+                store.publish_to(stream, &publish, START).unwrap();
+            }
+            for key in keys {
+                let offers = store.offers(key, 9, START)?;
+                store.give(key, &offers, START)?;
+            }
+            while store.tick(later(1_000)) {}
+            // One of those that were given up is acknowledged late, and another has done with one of the rest.
+            done(store, "c", 1, later(1_000))?;
+            done(store, "d", 0, later(1_000))
+        })
+        .unwrap();
+    let mut store = taken_over(&mut leader, later(1_100));
+    let stream = store.find_stream("S").unwrap();
+    for msg_id in 0..3 {
+        done(&mut store, "d", msg_id, later(1_100)).unwrap();
+    }
+    store.check_invariants();
+    let is_there = |msg_id: &u64| store.stream_message(stream, *msg_id).unwrap().is_some();
+    assert_eq!((0..3).filter(is_there).collect::<Vec<u64>>(), [0, 2]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod activity;
 mod basics;
 mod captured;
 mod consumers;
+mod given_up;
 mod groups;
 mod large_checkpoint;
 mod message_ttls;

@@ -72,17 +72,20 @@ impl Run {
         let mut dice = Dice(seed);
         let disk = SimDisk::new();
         let mut store = open(&disk, START);
-        let is_work_queue = levels.len() > 1 || dice.below(2) == 0;
+        let kind = if levels.len() > 1 { 0 } else { dice.below(3) };
+        let (is_work_queue, interest) = (kind == 0, kind == 1);
         let limits = Limits {
             is_work_queue,
+            interest,
             max_msgs: dice.one_of(&[0, 0, 30]),
             max_age_ms: dice.one_of(&[0, 0, 5_000]),
             max_ack_pending: dice.one_of(&[0, 3, 12]),
-            max_deliver: dice.one_of(&[0, 0, 2]),
+            max_deliver: if interest { dice.one_of(&[0, 1, 2]) } else { dice.one_of(&[0, 0, 2]) },
             ack_wait_ms: ACK_WAIT_MS,
         };
         let policy = Policy {
             work_queue: is_work_queue,
+            interest,
             max_msgs: limits.max_msgs,
             max_age_ms: limits.max_age_ms,
             ..Policy::default()
@@ -206,6 +209,26 @@ impl Run {
         }
     }
 
+    /// Where only interest keeps messages: a consumer goes, or wants less.
+    fn leave(&mut self) {
+        let last = self.model.consumers.len() - 1;
+        let narrower: &[&str] = match self.model.consumers[last].filters[..] {
+            [] => &["a.*"],
+            ["*.x", "c"] => &["c"],
+            _ => return,
+        };
+        if last > 0 && self.dice.below(2) == 0 {
+            let key = self.consumer(last);
+            self.store.remove_consumer(key, false, self.now).unwrap();
+            self.model.remove_last_consumer();
+        } else {
+            self.model.narrow(last, narrower);
+            self.set_consumer(last);
+        }
+        while self.store.tick(self.now) || self.store.sleep_ms(self.now) == Some(0) {}
+        self.model.tick(self.now);
+    }
+
     fn wait(&mut self) {
         let ms = self.dice.one_of(&[1, 200, 700, 1_000, 3_000]);
         for _ in 0..ms {
@@ -246,6 +269,7 @@ impl Run {
             58..=85 => self.say(),
             86..=93 => self.wait(),
             94..=95 => self.purge(),
+            96 if self.model.limits.interest => self.leave(),
             _ => self.reopen(),
         }
         self.check();
@@ -266,6 +290,7 @@ impl Run {
             let name = &consumer.name;
             assert_eq!(info.pending, model.to_come(ix).len() as u64, "to come for {name}");
             assert_eq!(info.ack_pending, consumer.out.len() as u64, "out with {name}");
+            assert_eq!(info.redelivered, consumer.redelivered(), "more than once to {name}");
             assert_eq!(info.delivered.consumer, consumer.given, "deliveries to {name}");
             assert_eq!(info.delivered.stream, consumer.highest, "the last given to {name}");
             model.check_floor(ix, info.floor);

@@ -13,6 +13,8 @@ const DEDUP_MS: u64 = mq9_core::mailbox::DEDUP_WINDOW_MS;
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub is_work_queue: bool,
+    /// Only messages stay that some consumer wants.
+    pub interest: bool,
     pub max_msgs: u64,
     pub max_age_ms: u64,
     pub max_ack_pending: u32,
@@ -54,7 +56,9 @@ pub struct Consumer {
     pub highest: u64,
     /// All that it was ever given.
     had: BTreeSet<u64>,
-    given_up: BTreeSet<u64>,
+    /// What it was given as often as allowed, with how often, and has said nothing of since.
+    given_up: BTreeMap<u64, u32>,
+    /// What it does with its floor is not known for a while.
     has_given_up: bool,
     places: u64,
 }
@@ -95,9 +99,23 @@ impl Consumer {
     }
 
     fn give_up(&mut self, msg_id: u64) {
-        self.out.remove(&msg_id);
-        self.given_up.insert(msg_id);
+        let out = self.out.remove(&msg_id).unwrap();
+        self.given_up.insert(msg_id, out.count);
         self.has_given_up = true;
+    }
+
+    /// Messages that it was given more than once, and has not done with.
+    pub fn redelivered(&self) -> u64 {
+        let counts = self.out.values().map(|out| out.count).chain(self.given_up.values().copied());
+        counts.filter(|count| *count > 1).count() as u64
+    }
+
+    /// Whether it wants a message and has not done with it: what it has given up, it has not done with.
+    fn needs(&self, msg_id: u64, subject: &str) -> bool {
+        let is_done = self.had.contains(&msg_id)
+            && !self.out.contains_key(&msg_id)
+            && !self.given_up.contains_key(&msg_id);
+        self.wants(subject) && !is_done
     }
 }
 
@@ -129,7 +147,35 @@ impl Model {
             let oldest = *self.stored.keys().next().unwrap();
             self.remove(oldest);
         }
+        self.let_go(self.next_id - 1);
         (self.next_id, false)
+    }
+
+    /// A message goes if only interest keeps it, and no consumer wants it any more.
+    fn let_go(&mut self, msg_id: u64) {
+        let Some(stored) = self.stored.get(&msg_id) else { return };
+        let is_needed = self.consumers.iter().any(|one| one.needs(msg_id, stored.subject));
+        if self.limits.interest && !is_needed {
+            self.remove(msg_id);
+        }
+    }
+
+    fn let_all_go(&mut self) {
+        let all: Vec<u64> = self.stored.keys().copied().collect();
+        all.into_iter().for_each(|msg_id| self.let_go(msg_id));
+    }
+
+    /// The last consumer is removed.
+    pub fn remove_last_consumer(&mut self) {
+        self.consumers.pop();
+        self.let_all_go();
+    }
+
+    /// A consumer wants only some of what it wanted before.
+    pub fn narrow(&mut self, ix: usize, filters: &[&'static str]) {
+        self.consumers[ix].filters = filters.to_vec();
+        self.consumers[ix].has_given_up = true;
+        self.let_all_go();
     }
 
     pub fn remove(&mut self, msg_id: u64) -> bool {
@@ -150,7 +196,8 @@ impl Model {
         for msg_id in &gone {
             self.remove(*msg_id);
         }
-        if filter.is_none() && before.is_none() {
+        // A purge of nothing leaves consumers where they stand.
+        if filter.is_none() && before.is_none() && !gone.is_empty() {
             for consumer in &mut self.consumers {
                 consumer.highest = self.next_id;
                 consumer.has_given_up = false;
@@ -223,11 +270,12 @@ impl Model {
         let is_out = consumer.out.contains_key(&msg_id);
         match ack {
             ConsumerAck::Done | ConsumerAck::Terminate(_) | ConsumerAck::Bury(..) => {
-                let is_kept = consumer.given_up.contains(&msg_id);
+                let is_kept = consumer.given_up.remove(&msg_id).is_some();
                 consumer.out.remove(&msg_id);
                 if is_work_queue && (is_out || is_kept) {
                     self.remove(msg_id);
                 }
+                self.let_go(msg_id);
             }
             ConsumerAck::Return(wait_ms) if is_out => {
                 let wait_ms = wait_ms.unwrap_or(0);

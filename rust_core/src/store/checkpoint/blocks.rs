@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;
 
 use super::format::{
-    CONSUMER, END, Ends, HEAD, Head, LANE, MAGIC, MAILBOX, SEGMENTS, SENT_IDS, SUBJECTS,
-    StoredMailbox, TIE, TIED_VERSION, UNEVEN_CONSUMER, decode_part, decode_sent_ids,
+    CONSUMER, END, Ends, GIVING_UP_CONSUMER, HEAD, Head, LANE, MAGIC, MAILBOX, SEGMENTS, SENT_IDS,
+    SUBJECTS, StoredMailbox, TIE, TIED_VERSION, UNEVEN_CONSUMER, decode_part, decode_sent_ids,
     decode_subjects,
 };
 use crate::consumer::Consumer;
@@ -87,7 +87,7 @@ impl Section {
                 TIE => TieRecord::decode(&mut Reader::new(body)).map(Section::Tie),
                 SENT_IDS => decode_sent_ids(body).map(Section::SentIds),
                 SUBJECTS => decode_subjects(body).map(Section::Subjects),
-                CONSUMER | UNEVEN_CONSUMER => decode_consumer(body),
+                CONSUMER | UNEVEN_CONSUMER | GIVING_UP_CONSUMER => decode_consumer(body),
                 END => Reader::new(body).u64().map(|sections| Section::End { sections }),
                 other => Some(Section::Newer(format!("a section of kind {other}"))),
             };

@@ -45,6 +45,8 @@ pub const SUBJECTS: u8 = 10;
 pub const CONSUMER: u8 = 11;
 /// The same, of one that has looked further in some levels than in others.
 pub const UNEVEN_CONSUMER: u8 = 12;
+/// The same, of one that has given up messages that are stored.
+pub const GIVING_UP_CONSUMER: u8 = 13;
 
 /// Most messages whose subjects are in a section.
 const SUBJECTS_IN_A_SECTION: usize = 4096;
@@ -289,7 +291,11 @@ pub fn decode_subjects(body: &[u8]) -> Option<Vec<(u64, Arc<str>)>> {
 
 /// Appends the section of a consumer.
 pub fn encode_consumer(name: &str, consumer: &ConsumerSnapshot, out: &mut Vec<u8>) {
-    let kind = if consumer.is_uneven() { UNEVEN_CONSUMER } else { CONSUMER };
+    let kind = match consumer.has_cursors() {
+        _ if consumer.has_given_up() => GIVING_UP_CONSUMER,
+        true => UNEVEN_CONSUMER,
+        false => CONSUMER,
+    };
     section::append(out, kind, |out| {
         out.put_short(name.as_bytes());
         consumer.encode(out);
