@@ -5,15 +5,13 @@ Both servers are asked the same.
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 from nats.aio.client import Client
-from tests.conformance.test_jetstream_refusals import ask, served_in
-from tests.peers import MQ9, NATS_SERVER, NATS_SERVER_BINARY, Serve
+from tests.conformance.jetstream_pair import ask, side_by_side
+from tests.peers import Serve
 
 SECOND = 10**9
 
@@ -21,14 +19,9 @@ SECOND = 10**9
 @pytest.fixture
 async def both(serve: Serve, tmp_path: Path) -> AsyncIterator[list[Client]]:
     """Clients of mq9 and of nats-server, each with a stream."""
-    if not NATS_SERVER_BINARY.exists():
-        pytest.skip(f"needs {NATS_SERVER_BINARY.name} next to the interpreter: make setup")
-    async with AsyncExitStack() as stack:
-        clients = []
-        for peer in (MQ9, NATS_SERVER):
-            client = await nats.connect(serve(served_in(tmp_path / peer), peer=peer).url)
-            stack.push_async_callback(client.close)
-            clients.append(client)
+    async with side_by_side(serve, tmp_path) as pairs:
+        clients = [client for _, client in pairs]
+        for client in clients:
             await ask(client, "$JS.API.STREAM.CREATE.A", {"name": "A", "subjects": ["a.>"]})
         yield clients
 

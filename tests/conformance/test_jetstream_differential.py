@@ -8,17 +8,14 @@ import asyncio
 import json
 import os
 import random
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import nats
 import nats.errors
-import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from tests.conformance.test_jetstream_refusals import served_in
-from tests.peers import MQ9, NATS_SERVER, NATS_SERVER_BINARY, Serve
+from tests.conformance.jetstream_pair import side_by_side
+from tests.peers import Serve
 
 SESSIONS = int(os.environ.get("MQ9_TEST_SESSIONS", "40"))
 FIRST = int(os.environ.get("MQ9_TEST_FIRST_SESSION", "0"))
@@ -190,15 +187,9 @@ async def compare(number: int, players: list[Player]) -> str:
 
 
 async def test_random_sessions_go_as_with_nats_server(serve: Serve, tmp_path: Path) -> None:
-    if not NATS_SERVER_BINARY.exists():
-        pytest.skip(f"needs {NATS_SERVER_BINARY.name} next to the interpreter: make setup")
     differences = []
-    async with AsyncExitStack() as stack:
-        players = []
-        for peer in (MQ9, NATS_SERVER):
-            client = await nats.connect(serve(served_in(tmp_path / peer), peer=peer).url)
-            stack.push_async_callback(client.close)
-            players.append(Player(client))
+    async with side_by_side(serve, tmp_path) as pairs:
+        players = [Player(client) for _, client in pairs]
         for number in range(FIRST, FIRST + SESSIONS):
             # A busy machine can let time pass for one server and not yet for the other.
             found = [difference := await compare(number, players)]

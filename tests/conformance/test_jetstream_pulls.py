@@ -8,16 +8,13 @@ import json
 import signal
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
-import nats
-import nats.errors
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from tests.conformance.test_jetstream_refusals import ask, served_in
-from tests.peers import MQ9, NATS_SERVER, NATS_SERVER_BINARY, Serve, Server
+from tests.conformance.jetstream_pair import ask, side_by_side
+from tests.peers import Serve, Server
 
 MS = 10**6
 ANSWER_S = 10.0
@@ -28,15 +25,8 @@ BEHIND_THE_END = 20
 @pytest.fixture
 async def both(serve: Serve, tmp_path: Path) -> AsyncIterator[list[tuple[Server, Client]]]:
     """mq9 and nats-server with a stream, each with a client."""
-    if not NATS_SERVER_BINARY.exists():
-        pytest.skip(f"needs {NATS_SERVER_BINARY.name} next to the interpreter: make setup")
-    async with AsyncExitStack() as stack:
-        pairs = []
-        for kind in (MQ9, NATS_SERVER):
-            peer = serve(served_in(tmp_path / kind), peer=kind)
-            client = await nats.connect(peer.url, allow_reconnect=False)
-            stack.push_async_callback(client.close)
-            pairs.append((peer, client))
+    async with side_by_side(serve, tmp_path, allow_reconnect=False) as pairs:
+        for _, client in pairs:
             await ask(client, "$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})
         yield pairs
 

@@ -4,63 +4,21 @@ Both servers are asked the same at once. Where nats-server serves what mq9 does 
 written down here.
 """
 
-import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
-import nats
 import pytest
 from nats.aio.client import Client
-from nats.errors import NoRespondersError
-from tests.peers import MQ9, NATS_SERVER, NATS_SERVER_BINARY, Serve
-
-DEADLINE_S = 10.0
-VOLATILE = {"type", "ts", "created", "Nats-Time-Stamp", "metadata", "cluster"}
-OF_NO_SERVER = {"bytes", "time", "first_ts", "last_ts"}
-
-Asked = tuple[dict[str, str], Any]
-
-
-def stable(document: Any) -> Any:  # noqa: ANN401
-    """Without what differs from one server to the next."""
-    if isinstance(document, dict):
-        left = VOLATILE | OF_NO_SERVER
-        return {name: stable(value) for name, value in document.items() if name not in left}
-    return document
-
-
-async def ask(
-    client: Client, subject: str, body: object = b"", headers: dict[str, str] | None = None
-) -> Asked:
-    """The headers and the JSON or text of the answer, or that nobody answers."""
-    payload = body if isinstance(body, bytes) else json.dumps(body).encode()
-    try:
-        answer = await client.request(subject, payload, timeout=DEADLINE_S, headers=headers)
-    except NoRespondersError:
-        return {}, "nobody answers"
-    said = {str(name): value for name, value in (answer.headers or {}).items()}
-    is_json = answer.data.startswith(b"{")
-    return stable(said), stable(json.loads(answer.data)) if is_json else answer.data.decode()
-
-
-def served_in(folder: Path) -> str:
-    """What makes either server serve JetStream, with all it keeps in a folder."""
-    return f'jetstream {{ store_dir: "{folder}" }}'
+from tests.conformance.jetstream_pair import ask, side_by_side
+from tests.peers import Serve
 
 
 @pytest.fixture
 async def both(serve: Serve, tmp_path: Path) -> AsyncIterator[tuple[Client, Client]]:
     """mq9 and nats-server, with the same in them."""
-    if not NATS_SERVER_BINARY.exists():
-        pytest.skip(f"needs {NATS_SERVER_BINARY.name} next to the interpreter: make setup")
-    async with AsyncExitStack() as stack:
-        clients = []
-        for peer in (MQ9, NATS_SERVER):
-            client = await nats.connect(serve(served_in(tmp_path / peer), peer=peer).url)
-            stack.push_async_callback(client.close)
-            clients.append(client)
+    async with side_by_side(serve, tmp_path) as pairs:
+        clients = [client for _, client in pairs]
+        for client in clients:
             stream = {"name": "D", "subjects": ["d.>"], "allow_direct": True}
             await ask(client, "$JS.API.STREAM.CREATE.D", stream)
             await ask(client, "$JS.API.STREAM.CREATE.N", {"name": "N", "subjects": ["n"]})

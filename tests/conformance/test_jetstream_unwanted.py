@@ -15,7 +15,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from tests.conformance.test_jetstream_refusals import ask, served_in
+from tests.conformance.jetstream_pair import ask, served_in, side_by_side
 from tests.peers import MQ9, NATS_SERVER, NATS_SERVER_BINARY, Serve, start
 
 ANSWER_S = 5.0
@@ -29,15 +29,8 @@ EACH_ONCE = dict.fromkeys(SUBJECTS, 1)
 @pytest.fixture
 async def both(serve: Serve, tmp_path: Path) -> AsyncIterator[list[Client]]:
     """Clients of mq9 and of nats-server."""
-    if not NATS_SERVER_BINARY.exists():
-        pytest.skip(f"needs {NATS_SERVER_BINARY.name} next to the interpreter: make setup")
-    async with AsyncExitStack() as stack:
-        clients = []
-        for peer in (MQ9, NATS_SERVER):
-            client = await nats.connect(serve(served_in(tmp_path / peer), peer=peer).url)
-            stack.push_async_callback(client.close)
-            clients.append(client)
-        yield clients
+    async with side_by_side(serve, tmp_path) as pairs:
+        yield [client for _, client in pairs]
 
 
 async def api(client: Client, subject: str, body: object = b"") -> dict[str, Any]:
@@ -62,6 +55,16 @@ async def pull(client: Client, most: int, consumer: str = "c") -> list[Msg]:
     while len(came) < most and (message := await answers.next_msg(timeout=ANSWER_S)).reply:
         came.append(message)
     await answers.unsubscribe()
+    return came
+
+
+async def take(client: Client, count: int, consumer: str = "c") -> list[Msg]:
+    """So many messages. A consumer of nats-server sees them a moment after they are confirmed."""
+    end = time.monotonic() + SETTLED_S
+    came: list[Msg] = []
+    while len(came) < count and time.monotonic() < end:
+        came += await pull(client, count - len(came), consumer)
+    assert len(came) == count, came
     return came
 
 
@@ -102,7 +105,7 @@ async def test_messages_that_other_filters_leave_out(
         await set_consumer(client, filter_subjects=["s.a", "s.b"])
         for subject in ["s.a", "s.b"] * 3:
             await ask(client, subject, b"x")
-        held = await pull(client, given) if given else []
+        held = await take(client, given) if given else []
         await set_consumer(client, filter_subjects=["s.a"])
         # What is to go has gone when the next one is there; what is not must have had time to.
         await ask(client, "s.a", b"x")
@@ -130,7 +133,7 @@ async def test_messages_of_subjects_that_are_not_the_streams_any_more(
         for subject in ("s.a", "s.b"):
             await ask(client, subject, b"x")
         await api(client, "STREAM.UPDATE.S", stream | {"subjects": ["s.a"]})
-        came = await pull(client, 2)
+        came = await take(client, 2)
         assert [message.subject for message in came] == ["s.a", "s.b"]
         assert await subjects(client) == {"s.a": 1, "s.b": 1}
         for message in came:
@@ -149,7 +152,7 @@ async def test_late_words_about_what_was_given_up(
         await set_consumer(client, max_deliver=1, ack_wait=SECOND // 5)
         told = await client.subscribe("$JS.EVENT.ADVISORY.CONSUMER.>")
         await ask(client, "s", b"x")
-        [given] = await pull(client, 1)
+        [given] = await take(client, 1)
         reported = await told.next_msg(timeout=ANSWER_S)
         while "MAX_DELIVERIES" not in reported.subject:
             reported = await told.next_msg(timeout=ANSWER_S)
@@ -175,12 +178,19 @@ async def two(client: Client, **config: object) -> None:
     await set_consumer(client, "d", **config)
     for subject in SUBJECTS:
         await ask(client, subject, b"x")
+    # So that nobody takes before a consumer of nats-server has seen all of them.
+    end = time.monotonic() + SETTLED_S
+    for name in "cd":
+        while True:
+            if await pending(client, name) == len(SUBJECTS) or time.monotonic() > end:
+                break
+            await asyncio.sleep(0.02)
 
 
 async def give_up(client: Client, most: int = 3) -> list[Msg]:
     """The messages that `c` is given, and has given up."""
     told = await client.subscribe("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.c")
-    given = await pull(client, most)
+    given = await take(client, most)
     for _ in given:
         await told.next_msg(timeout=ANSWER_S)
     await told.unsubscribe()
@@ -190,6 +200,12 @@ async def give_up(client: Client, most: int = 3) -> list[Msg]:
 async def do_all(client: Client, consumer: str = "d") -> None:
     for message in await pull(client, 3, consumer):
         assert await ask(client, message.reply) == ({}, "")
+
+
+async def pending(client: Client, consumer: str) -> int:
+    """How many messages a consumer has not been given."""
+    count: int = (await api(client, f"CONSUMER.INFO.S.{consumer}"))["num_pending"]
+    return count
 
 
 async def info(client: Client, consumer: str) -> dict[str, Any]:
@@ -255,9 +271,9 @@ async def test_whatever_way_another_acknowledges(both: list[Client], ack_policy:
     for client in both:
         await two(client, ack_policy=ack_policy)
         given = await give_up(client, 2)
-        [last] = await pull(client, 1)
+        [last] = await take(client, 1)
         assert await ask(client, last.reply) == ({}, "")
-        of_other = await pull(client, 3, "d")
+        of_other = await take(client, 3, "d")
         if ack_policy == "all":
             assert await ask(client, of_other[2].reply) == ({}, "")
         left = {"s.a": 1, "s.b": 1}
