@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-import os
+import random
 import re
 import signal
 import socket
@@ -20,8 +20,9 @@ MQ9 = (sys.executable, "-m", "mq9")
 
 
 def free_port(count: int) -> int:
-    """The first of so many ports in a row that are free now."""
-    for port in range(20_000 + os.getpid() % 8_000, 60_000, count):
+    """The first of so many ports in a row that are free now; others hardly draw the same."""
+    for _ in range(1000):
+        port = random.SystemRandom().randrange(10_000, 30_000)
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for each in range(port, port + count):
                 taken = stack.enter_context(socket.socket())
